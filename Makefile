@@ -1,0 +1,46 @@
+# `make demo` and `make test` each do everything from a fresh clone, in a virtual environment of
+# their own; the second call finds it ready.
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' Makefile
+	@echo "Options: PYTHON=python3.12  PYTEST_ARGS='-k cli -x'  DEMO_ARGS='--steps 200'  BENCH_ARGS=..."
+
+demo: $(READY) ## install, then train a small network on handwritten digits by four methods
+	$(RUN) cocd demo $(DEMO_ARGS)
+
+# Two workers on two cores: more threads in each of them would only get in each other's way.
+test: lint ## install, lint, check the types and run the tests
+	OMP_NUM_THREADS=1 $(RUN) pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## install, then ruff and mypy only
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+bench: $(READY) ## install, then run the benchmarks
+	$(RUN) cocd bench $(BENCH_ARGS)
+
+# The stamp is written last, so an installation that was cut short is done again.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "cocd needs Python 3.10 or newer and '$(PYTHON)' is not: name one with PYTHON=..." >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean: ## remove the environment, the caches and the results of runs
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

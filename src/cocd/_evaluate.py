@@ -1,0 +1,224 @@
+"""One step's evaluations of the objective, each from the same state of the world.
+
+Every evaluation of a step sees the same random numbers and the same module buffers, and the step
+as a whole advances both as its first evaluation did: 2B + 1 evaluations look like one from
+outside. If the step fails, they look like none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from numbers import Real
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ._interrupt import Interrupts
+
+Closure = Callable[[], Any]
+
+
+class Evaluations(AbstractContextManager["Evaluations"]):
+    """Calls the closure, counts the calls, and keeps them from leaving traces.
+
+    ``evaluate()`` gives the loss as a float. The first call decides what the step leaves behind.
+    """
+
+    def __init__(
+        self,
+        closure: Closure,
+        modules: Iterable[nn.Module] | None,
+        devices: Iterable[torch.device],
+        report: Callable[[int], None],
+    ) -> None:
+        self.closure = closure
+        self._report = report  # told the number of calls at the end, whatever became of the step
+        self.count = 0
+        self.first: Any = None  # what the closure returned the first time, for the caller
+        self.interrupts = Interrupts()
+        self._random = _Random(devices)
+        self._buffers = _Buffers()
+        self._modules = modules
+        self._grad_mode = torch.no_grad()
+
+    def __enter__(self) -> Evaluations:
+        self.interrupts.__enter__()
+        self._grad_mode.__enter__()
+        for module in self._modules or ():
+            self._buffers.watch(module)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._report(self.count)
+        # After a failure the world is as it was before the step; otherwise as after one call.
+        if kind is not None or self.count == 0:
+            self._random.rewind()
+            self._buffers.rewind()
+        else:
+            self._random.finish()
+            self._buffers.finish()
+        self._grad_mode.__exit__(kind, value, traceback)
+        self.interrupts.__exit__(kind, value, traceback)
+
+    def __call__(self) -> float:
+        if self.count:
+            self._random.rewind()
+            self._buffers.rewind()
+            value = self._call()
+            return scalar(value)
+        if self._modules is None:
+            with _watching(self._buffers):
+                value = self._call()
+        else:
+            value = self._call()
+        self._random.mark()
+        self._buffers.mark()
+        self.first = value.detach().clone() if isinstance(value, Tensor) else value
+        return scalar(value)
+
+    def _call(self) -> Any:
+        self.count += 1
+        self.interrupts.window = True
+        try:
+            return self.closure()
+        finally:
+            self.interrupts.window = False
+
+
+def scalar(value: Any) -> float:
+    """The loss as a float, or a sentence about what the closure returned instead."""
+    if isinstance(value, Tensor):
+        if value.numel() == 1 and not value.is_complex():
+            return float(value)
+        raise ValueError(
+            f"closure must return a scalar loss, got a tensor of shape {tuple(value.shape)} and "
+            f"dtype {value.dtype}"
+        )
+    if isinstance(value, Real) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
+        return float(value)
+    if value is None:
+        raise ValueError("closure must return the loss, got None (is its return missing?)")
+    raise ValueError(f"closure must return a scalar loss, got {type(value).__name__}")
+
+
+class _Random:
+    """The default generators of the CPU and of the devices in play."""
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
+        self._before = self._after = self._get()
+
+    def mark(self) -> None:
+        self._after = self._get()
+
+    def rewind(self) -> None:
+        self._set(self._before)
+
+    def finish(self) -> None:
+        self._set(self._after)
+
+    def _get(self) -> list[Tensor]:
+        return [torch.get_rng_state()] + [
+            torch.get_device_module(d).get_rng_state(d) for d in self._devices
+        ]
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.default_generator.set_state(states[0])
+        for i, device in enumerate(self._devices):
+            torch.get_device_module(device).set_rng_state(states[i + 1], device)
+
+
+class _Watched:
+    """One buffer of one module: the tensor that stood there and what it held."""
+
+    def __init__(self, module: nn.Module, name: str, tensor: Tensor) -> None:
+        self.module, self.name, self.tensor = module, name, tensor
+        self.before = tensor.detach().clone()
+        self.after: tuple[Tensor | None, Tensor | None] | None = None  # who stands there, its value
+
+    def mark(self) -> None:
+        now = self.module._buffers.get(self.name)
+        # Content, not the version counter: batch_norm writes its statistics without counting.
+        if now is not self.tensor or not torch.equal(self.tensor, self.before):
+            self.after = (now, None if now is None else now.detach().clone())
+        self._version = self.tensor._version
+
+    def rewind(self) -> None:
+        if self.after is None and self._unchanged():
+            return
+        self.tensor.copy_(self.before)
+        self.module._buffers[self.name] = self.tensor
+        self._version = self.tensor._version
+
+    def finish(self) -> None:
+        self.rewind()
+        if self.after is not None:
+            now, value = self.after
+            self.module._buffers[self.name] = now
+            if now is not None and value is not None:
+                now.copy_(value)
+
+    def _unchanged(self) -> bool:
+        now = self.module._buffers.get(self.name)
+        return now is self.tensor and self.tensor._version == getattr(self, "_version", -1)
+
+
+class _Buffers:
+    """The buffers of the modules whose forward ran."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._watched: list[_Watched] = []
+
+    def watch(self, module: nn.Module) -> None:
+        # With all that stands below it: a forward may write a child's buffers without calling it.
+        if id(module) in self._seen:
+            return
+        for child in module.modules():
+            if id(child) not in self._seen:
+                self._seen.add(id(child))
+                self._watched += [
+                    _Watched(child, name, buffer)
+                    for name, buffer in child._buffers.items()
+                    if buffer is not None
+                ]
+
+    def mark(self) -> None:
+        for watched in self._watched:
+            watched.mark()
+
+    def rewind(self) -> None:
+        for watched in self._watched:
+            watched.rewind()
+
+    def finish(self) -> None:
+        for watched in self._watched:
+            watched.finish()
+
+
+class _watching(AbstractContextManager[None]):
+    """Lets `buffers` see every module of this thread just before its forward runs."""
+
+    def __init__(self, buffers: _Buffers) -> None:
+        self._buffers = buffers
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        self._handle = register_module_forward_pre_hook(self._see)
+
+    def _see(self, module: nn.Module, args: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._buffers.watch(module)
+
+    def __exit__(self, *exception: object) -> None:
+        self._handle.remove()

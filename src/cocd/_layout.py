@@ -1,0 +1,209 @@
+"""Virtual flattening: tensors that stay where they are, addressed as one flat vector.
+
+The flat vector is the tensors one after the other, each row-major by its logical shape, whatever
+its strides. A stretch of it is a list of runs; a run of a contiguous tensor is one view, that of
+a strided tensor a few rectangular ones. Nothing is ever copied.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class Run(NamedTuple):
+    """Consecutive coordinates ``start:stop`` of one tensor of a layout."""
+
+    tensor: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class Kind(NamedTuple):
+    """What decides in which buffer a coordinate's estimate lives."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Kind:
+        # Estimates of half-precision weights are kept in float32: they are sums of many small
+        # terms, and gamma close to 1 would otherwise round to no decay at all.
+        return cls(tensor.device, torch.promote_types(tensor.dtype, torch.float32))
+
+
+class Layout:
+    """The tensors that are swept, in sweep order; it only ever grows at its end."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self.tensors: list[Tensor] = []
+        self.offsets: list[int] = [0]  # flat position where each tensor begins, and n at the end
+        self.kinds: list[Kind] = []
+        self.kind: list[int] = []  # of each tensor, an index into `kinds`
+        self.kind_offset: list[int] = []  # of each tensor: coordinates of its kind before it
+        self.kind_size: list[int] = []  # of each kind: its number of coordinates
+        self.extend(tensors)
+
+    @property
+    def n(self) -> int:
+        return self.offsets[-1]
+
+    def extend(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            kind = Kind.of(tensor)
+            if kind not in self.kinds:
+                self.kinds.append(kind)
+                self.kind_size.append(0)
+            k = self.kinds.index(kind)
+            self.tensors.append(tensor)
+            self.offsets.append(self.n + tensor.numel())
+            self.kind.append(k)
+            self.kind_offset.append(self.kind_size[k])
+            self.kind_size[k] += tensor.numel()
+
+    def runs(self, start: int, stop: int) -> Iterator[Run]:
+        """The stretch ``start:stop`` of the flat vector, cut at the tensors' borders."""
+        t = bisect_right(self.offsets, start) - 1
+        while start < stop:
+            end = min(stop, self.offsets[t + 1])
+            if start < end:
+                yield Run(t, start - self.offsets[t], end - self.offsets[t])
+            start, t = end, t + 1
+
+    def counter(self, kind: int) -> Callable[[int], int]:
+        """How many coordinates of `kind` lie before a flat position, as a function of it."""
+        if len(self.kinds) == 1:
+            return int
+
+        def count(position: int) -> int:
+            return sum(
+                min(max(position - start, 0), stop - start)
+                for start, stop, k in zip(
+                    self.offsets[:-1], self.offsets[1:], self.kind, strict=True
+                )
+                if k == kind
+            )
+
+        return count
+
+
+def boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int | slice, ...]]:
+    """Indices of the rectangles that make up ``start:stop`` of a row-major array, in order.
+
+    >>> list(boxes((3, 4), 2, 9))
+    [(0, slice(2, 4, None)), (slice(1, 2, None),), (2, slice(0, 1, None))]
+    """
+    if not shape:
+        yield ()
+        return
+    if len(shape) == 1:
+        yield (slice(start, stop),)
+        return
+    inner = prod(shape[1:])
+    (first, head), (last, tail) = divmod(start, inner), divmod(stop, inner)
+    if first == last:
+        yield from ((first, *box) for box in boxes(shape[1:], head, tail))
+        return
+    if head:
+        yield from ((first, *box) for box in boxes(shape[1:], head, inner))
+        first += 1
+    if first < last:
+        yield (slice(first, last),)
+    if tail:
+        yield from ((last, *box) for box in boxes(shape[1:], 0, tail))
+
+
+def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
+    """Views of `tensor` that cover ``start:stop`` of its logical order, each with its stretch."""
+    if stop - start == tensor.numel():
+        yield tensor, start, stop
+    elif tensor.is_contiguous():
+        yield tensor.view(-1)[start:stop], start, stop
+    else:
+        for box in boxes(tuple(tensor.shape), start, stop):
+            view = tensor[box]
+            yield view, start, start + view.numel()
+            start += view.numel()
+
+
+def cells(tensor: Tensor, index: Iterable[int]) -> list[Tensor]:
+    """Zero-dimensional views of single elements, by their logical row-major index."""
+    if tensor.is_contiguous():
+        flat = tensor.view(-1)
+        return [flat[i] for i in index]
+    return [
+        tensor[tuple(int(i) for i in torch.unravel_index(torch.tensor(i), tensor.shape))]
+        for i in index
+    ]
+
+
+def check_tensor(tensor: Tensor, name: str) -> None:
+    """Refuse, in one sentence, a parameter that cannot be perturbed element by element."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"params: {name} has layout {tensor.layout}; only dense tensors can be probed")
+    if tensor.is_complex():
+        raise ValueError(
+            f"params: {name} is complex ({tensor.dtype}); optimise torch.view_as_real of it instead"
+        )
+    if tensor.dtype not in _FLOATS:
+        raise ValueError(
+            f"params: {name} has dtype {tensor.dtype}; only float16, bfloat16, float32 and float64 "
+            "parameters can be probed"
+        )
+    if tensor.device.type == "meta":
+        raise ValueError(f"params: {name} is on the meta device and has no values to probe")
+
+
+def check_overlap(named: list[tuple[str, Tensor]]) -> None:
+    """Refuse tensors that share memory: a probe of one would silently move the other."""
+    by_storage: dict[int, list[tuple[str, Tensor]]] = {}
+    for name, tensor in named:
+        if tensor.numel():
+            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor))
+    for group in by_storage.values():
+        spans = sorted(_span(tensor) for _, tensor in group)
+        apart = all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+        if apart and all(_is_dense(tensor) for _, tensor in group):
+            continue
+        taken = torch.zeros(max(stop for _, stop in spans), dtype=torch.bool)
+        for name, tensor in group:
+            bytes_ = (_elements(tensor)[:, None] + torch.arange(tensor.element_size())).flatten()
+            if taken[bytes_].any() or bytes_.unique().numel() < bytes_.numel():
+                raise ValueError(
+                    f"params: {name} shares memory with itself or with another parameter; every "
+                    "stored number must be passed once"
+                )
+            taken[bytes_] = True
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """No gap and no element twice: contiguous once its dimensions are sorted by stride."""
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).is_contiguous()
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """First and one-past-last byte of a tensor in its storage."""
+    first = tensor.storage_offset()
+    last = first + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _elements(tensor: Tensor) -> Tensor:
+    """Byte offset of every element in its storage."""
+    offset = torch.tensor(tensor.storage_offset())
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        offset = offset.unsqueeze(-1) + torch.arange(size) * stride
+    return offset.flatten() * tensor.element_size()

@@ -1,0 +1,152 @@
+"""What is remembered: the estimates of the m coordinates refreshed last, decayed as they age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._layout import Layout, Run
+from ._schedule import Cyclic, Schedule, Stretch
+
+
+class Segment(NamedTuple):
+    """Coordinates ``start:stop`` of a tensor, whose estimates lie in a buffer from `slot` on."""
+
+    run: Run
+    buffer: int
+    slot: int
+
+
+class Memory:
+    """A ring of m estimates for each kind (device and dtype) of parameter; usually there is one.
+
+    The k-th refresh of a coordinate of a kind is written to slot ``k mod m``, so that a fresh
+    estimate takes the place of the oldest. With m = n that slot is the coordinate's own, which
+    is used directly (and stays true when coordinates join): `dense`.
+    """
+
+    def __init__(self, layout: Layout, budget: int | None) -> None:
+        self.layout = layout
+        self.budget = budget
+        self.buffers: list[Tensor] = []
+        self._allocate()
+
+    @property
+    def m(self) -> int:
+        return self.layout.n if self.budget is None else self.budget
+
+    @property
+    def dense(self) -> bool:
+        return self.budget is None or self.budget >= self.layout.n
+
+    # --- the paper's section 4.1: decay, then overwrite --------------------------------------
+
+    def decay(self, gamma: Callable[[Tensor], float], segments: Iterable[Segment]) -> None:
+        """Every remembered estimate times its parameter's gamma (eq. 5)."""
+        factors = {gamma(tensor) for tensor in self.layout.tensors}
+        if len(factors) == 1:
+            factor = factors.pop()
+            if factor != 1.0:
+                for buffer in self.buffers:
+                    buffer.mul_(factor)
+            return
+        for segment in segments:
+            self.values(segment).mul_(gamma(self.layout.tensors[segment.run.tensor]))
+
+    def write(self, segments: Iterable[Segment], fresh: Tensor) -> None:
+        """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays."""
+        position = 0
+        for segment in segments:
+            values = self.values(segment)
+            new = fresh[position : position + len(segment.run)].to(values)
+            if not bool(new.isfinite().all()):
+                # In a ring the slot held another coordinate's estimate, which has had its time.
+                old = values if self.dense else torch.zeros_like(values)
+                new = torch.where(new.isfinite(), new, old)
+            values.copy_(new)
+            position += len(segment.run)
+
+    # --- where things are ---------------------------------------------------------------------
+
+    def values(self, segment: Segment) -> Tensor:
+        return self.buffers[segment.buffer][segment.slot : segment.slot + len(segment.run)]
+
+    def block(self, schedule: Schedule, budget: int) -> list[Segment]:
+        """Where the next `budget` estimates of the schedule go."""
+        return list(self._places(schedule, schedule.next(budget), age=0))
+
+    def remembered(self, schedule: Schedule) -> list[Segment]:
+        """All that is remembered (in a dense memory also what is still zero)."""
+        if self.dense:
+            return [self._own_place(run) for run in self.layout.runs(0, self.layout.n)]
+        return list(self._oldest_first(schedule))
+
+    def _oldest_first(self, schedule: Schedule) -> Iterator[Segment]:
+        assert isinstance(schedule, Cyclic)  # any other order keeps a dense memory
+        age = min(schedule.count, self.m)
+        stretches = schedule.order(schedule.count - age, schedule.count)
+        return self._places(schedule, stretches, age)
+
+    def _places(
+        self, schedule: Schedule, stretches: Iterable[Stretch], age: int
+    ) -> Iterator[Segment]:
+        """Where the estimates of `stretches` lie, the first of them `age` refreshes ago."""
+        runs = (run for stretch in stretches for run in self.layout.runs(*stretch))
+        if self.dense:
+            yield from map(self._own_place, runs)
+            return
+        assert isinstance(schedule, Cyclic)
+        kinds = range(len(self.layout.kinds))
+        head = [schedule.seen(schedule.count - age, self.layout.counter(k)) for k in kinds]
+        for run in runs:
+            k = self.layout.kind[run.tensor]
+            size = len(self.buffers[k])
+            while len(run):
+                slot = head[k] % size
+                taken = Run(run.tensor, run.start, min(run.stop, run.start + size - slot))
+                yield Segment(taken, k, slot)
+                head[k] += len(taken)
+                run = Run(run.tensor, taken.stop, run.stop)
+
+    def _own_place(self, run: Run) -> Segment:
+        k = self.layout.kind[run.tensor]
+        return Segment(run, k, self.layout.kind_offset[run.tensor] + run.start)
+
+    # --- growth -------------------------------------------------------------------------------
+
+    def grow(self, tensors: list[Tensor], schedule: Schedule) -> None:
+        """New tensors join the sweep at its end; nothing remembered is lost.
+
+        The estimates are laid anew from the first slot of each buffer on: in their own places
+        where every coordinate has one, otherwise by age.
+        """
+        stays_dense = self.budget is None
+        segments = self.remembered(schedule) if stays_dense else self._oldest_first(schedule)
+        kept: list[tuple[int, Tensor]] = [(s.buffer, self.values(s).clone()) for s in segments]
+        self.layout.extend(tensors)
+        schedule.grow(self.layout.n)
+        if not stays_dense:
+            assert isinstance(schedule, Cyclic)
+            schedule.forget(sum(len(values) for _, values in kept))
+        self._allocate()
+        for k, buffer in enumerate(self.buffers):
+            if parts := [values for kind, values in kept if kind == k]:
+                estimates = torch.cat(parts)
+                buffer[: len(estimates)] = estimates
+
+    def _allocate(self) -> None:
+        sizes = (min(self.m, size) for size in self.layout.kind_size)
+        self.buffers = [
+            torch.zeros(size, dtype=kind.dtype, device=kind.device)
+            for size, kind in zip(sizes, self.layout.kinds, strict=True)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"budget": self.budget, "buffers": [b.clone() for b in self.buffers]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
+            buffer.copy_(saved)

@@ -1,0 +1,138 @@
+"""How the losses at x ± eps e_i are evaluated.
+
+An objective that knows how to evaluate many probes at once offers ``differences`` (see
+`Prober`); for any other closure each probe is one call, with the weight perturbed in place.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from itertools import chain, groupby
+from math import isfinite
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ._evaluate import Evaluations
+from ._layout import Run, cells
+from .errors import NonFiniteLoss, RadiusWarning
+
+DIFFERENCES = ("central", "forward", "backward")
+
+
+class Differences(NamedTuple):
+    """Differences of the loss for some coordinates, float64 on the CPU; NaN where one failed.
+
+    `first` is f(x + h) - f(x - h), f(x + h) - f(x) or f(x) - f(x - h); `second` is
+    f(x + h) - 2 f(x) + f(x - h) and comes with central differences alone.
+    """
+
+    first: Tensor
+    second: Tensor | None
+
+
+@runtime_checkable
+class Prober(Protocol):
+    """An objective that evaluates many probes at once."""
+
+    def differences(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        tensor: Tensor,
+        index: list[int],
+        eps: float,
+        difference: str,
+    ) -> Differences:
+        """Differences for the elements `index` (logical, row-major) of the parameter `tensor`.
+
+        `evaluate` has been called once, at the unperturbed point, and gave `loss`.
+        """
+
+
+def evaluations_per_coordinate(difference: str) -> int:
+    """The cost of one coordinate; the unperturbed loss is shared and counted once a step."""
+    return 2 if difference == "central" else 1
+
+
+def probe(
+    evaluate: Evaluations,
+    tensors: list[Tensor],
+    block: Iterable[Run],
+    eps: Callable[[Tensor], float],
+    difference: str,
+) -> tuple[float, Differences]:
+    """f(x_t), and the quotients of differences (eq. 3) for a block of coordinates at x_t.
+
+    What is evaluated is decided here; nothing is changed. A tensor that no longer requires grad
+    is left alone: its coordinates cost nothing and come out as NaN.
+    """
+    loss = evaluate()
+    if not isfinite(loss):
+        raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
+    objective = evaluate.closure
+    parts: list[Differences] = []
+    for t, runs in groupby(block, key=lambda run: run.tensor):
+        tensor = tensors[t]
+        index = list(chain.from_iterable(range(run.start, run.stop) for run in runs))
+        h = eps(tensor)
+        if not tensor.requires_grad:
+            nothing = torch.full((len(index),), torch.nan, dtype=torch.float64)
+            parts.append(Differences(nothing, nothing if difference == "central" else None))
+        else:
+            of = objective.differences if isinstance(objective, Prober) else sequential
+            first, second = of(evaluate, loss, tensor, index, h, difference)
+            width = 2 * h if difference == "central" else h
+            parts.append(Differences(first / width, None if second is None else second / h**2))
+    quotients = torch.cat([part.first for part in parts])
+    curvatures = [part.second for part in parts if part.second is not None]
+    return loss, Differences(quotients, torch.cat(curvatures) if curvatures else None)
+
+
+def sequential(
+    evaluate: Evaluations,
+    loss: float,
+    tensor: Tensor,
+    index: list[int],
+    eps: float,
+    difference: str,
+) -> Differences:
+    """One evaluation a probe, the weight perturbed in place and written back bit for bit."""
+    places = cells(tensor.detach(), index)
+    saved = torch.stack(places)
+    plus, minus = saved + eps, saved - eps
+    _check_radius(saved, plus, minus, eps)
+    up = [loss] * len(index)
+    down = [loss] * len(index)
+    for k, (place, old, above, below) in enumerate(
+        zip(places, saved.unbind(), plus.unbind(), minus.unbind(), strict=True)
+    ):
+        try:
+            if difference != "backward":
+                place.copy_(above)
+                up[k] = evaluate()
+            if difference != "forward":
+                place.copy_(below)
+                down[k] = evaluate()
+        finally:
+            place.copy_(old)
+    first = [a - b for a, b in zip(up, down, strict=True)]
+    second = None
+    if difference == "central":
+        second = torch.tensor(
+            [(a - loss) + (b - loss) for a, b in zip(up, down, strict=True)], dtype=torch.float64
+        )
+    return Differences(torch.tensor(first, dtype=torch.float64), second)
+
+
+def _check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float) -> None:
+    lost = int(((plus == saved) & (minus == saved)).sum())
+    if lost:
+        warnings.warn(
+            f"eps={eps:g} is lost in rounding at {lost} of {saved.numel()} weights of dtype "
+            f"{saved.dtype}, whose estimates are therefore zero; use a larger eps or a wider dtype",
+            RadiusWarning,
+            stacklevel=2,
+        )

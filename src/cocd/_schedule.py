@@ -1,0 +1,150 @@
+"""Which coordinates next. A schedule proposes a block; it moves on only when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+Stretch = tuple[int, int]  # start:stop of the flat vector
+
+
+class Schedule(Protocol):
+    """What an optimizer asks of a coordinate order."""
+
+    n: int
+
+    def next(self, budget: int) -> list[Stretch]:
+        """The next `budget` coordinates, as stretches of the flat vector; changes nothing."""
+
+    def advance(self, budget: int) -> None:
+        """The proposed coordinates have been refreshed."""
+
+    def grow(self, n: int) -> None:
+        """Coordinates have been added at the end of the flat vector."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Sweep(NamedTuple):
+    """From the `start`-th refresh on, the order runs cyclically over `n` from `cursor`."""
+
+    start: int
+    cursor: int
+    n: int
+
+
+class Cyclic:
+    """The paper's order, i <- (i mod n) + 1 (section 3.2).
+
+    One counter says it all: with `count` coordinates refreshed so far the next one is
+    ``count mod n``. Coordinates that join later make a second sweep with its own start, so that
+    the order of the past, and with it what the memory holds, stays known.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.count = 0
+        self.sweeps = [Sweep(0, 0, n)]
+
+    @property
+    def n(self) -> int:
+        return self.sweeps[-1].n
+
+    def next(self, budget: int) -> list[Stretch]:
+        return list(self.order(self.count, self.count + budget))
+
+    def advance(self, budget: int) -> None:
+        self.count += budget
+
+    def order(self, start: int, stop: int) -> Iterator[Stretch]:
+        """The coordinates of the refreshes number ``start:stop``, past or to come."""
+        for sweep, end in self._pieces(stop):
+            first = max(start, sweep.start)
+            position = (sweep.cursor + first - sweep.start) % sweep.n
+            while first < end:
+                length = min(end - first, sweep.n - position)
+                yield position, position + length
+                first, position = first + length, 0
+
+    def seen(self, count: int, before: Callable[[int], int]) -> int:
+        """How many of the first `count` refreshes were of the coordinates that `before` counts."""
+        total = 0
+        for sweep, end in self._pieces(count):
+            laps, position = divmod(sweep.cursor + end - sweep.start, sweep.n)
+            total += laps * before(sweep.n) + before(position) - before(sweep.cursor)
+        return total
+
+    def grow(self, n: int) -> None:
+        last = self.sweeps[-1]
+        cursor = (last.cursor + self.count - last.start) % last.n if last.n else 0
+        if self.count == last.start:  # nothing refreshed in that sweep: it never was
+            self.sweeps.pop()
+        self.sweeps.append(Sweep(self.count, cursor, n))
+
+    def forget(self, keep: int) -> None:
+        """Number the refreshes from the oldest of the last `keep` on."""
+        gone = self.count - keep
+        self.count = keep
+        pieces = []
+        for i, sweep in enumerate(self.sweeps):
+            nxt = self.sweeps[i + 1].start if i + 1 < len(self.sweeps) else None
+            if nxt is not None and nxt <= gone:
+                continue
+            skip = max(0, gone - sweep.start)
+            pieces.append(
+                Sweep(sweep.start + skip - gone, (sweep.cursor + skip) % sweep.n, sweep.n)
+            )
+        self.sweeps = pieces
+
+    def _pieces(self, stop: int) -> Iterator[tuple[Sweep, int]]:
+        for i, sweep in enumerate(self.sweeps):
+            end = self.sweeps[i + 1].start if i + 1 < len(self.sweeps) else stop
+            if sweep.start < (end := min(end, stop)):
+                yield sweep, end
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "sweeps": [list(sweep) for sweep in self.sweeps]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = int(state["count"])
+        self.sweeps = [Sweep(*map(int, sweep)) for sweep in state["sweeps"]]
+
+
+class Random:
+    """`budget` distinct coordinates, drawn afresh each time."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n = n
+        self._generator = torch.Generator().manual_seed(seed).get_state()
+
+    def next(self, budget: int) -> list[Stretch]:
+        drawn, _ = self._draw(budget)
+        return [(i, i + 1) for i in drawn]
+
+    def advance(self, budget: int) -> None:
+        _, self._generator = self._draw(budget)
+
+    def grow(self, n: int) -> None:
+        self.n = n
+
+    def _draw(self, budget: int) -> tuple[list[int], Tensor]:
+        # Floyd's sampling: O(budget) numbers, where a permutation would take n.
+        generator = torch.Generator()
+        generator.set_state(self._generator)
+        uniform = torch.rand(budget, generator=generator, dtype=torch.float64).tolist()
+        chosen: set[int] = set()
+        for j, u in zip(range(self.n - budget, self.n), uniform, strict=True):
+            i = int(u * (j + 1))
+            chosen.add(j if i in chosen else i)
+        return sorted(chosen), generator.get_state()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n, "generator": self._generator.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.n = int(state["n"])
+        self._generator = state["generator"].clone()

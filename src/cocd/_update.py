@@ -1,0 +1,24 @@
+"""x <- (1 - lr wd) x - lr g: in place, on views, whatever the strides and dtypes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ._layout import Run, views
+
+_CHUNK = 1 << 16  # elements: torch casts an operand of another dtype as a whole
+
+
+def descend(tensor: Tensor, run: Run, estimates: Tensor, lr: float) -> None:
+    """Move the coordinates of `run` by -lr times their estimates (eq. 7)."""
+    step = len(run) if estimates.dtype == tensor.dtype else _CHUNK
+    for start in range(run.start, run.stop, step):
+        stop = min(run.stop, start + step)
+        for view, first, last in views(tensor, start, stop):
+            view.add_(estimates[first - run.start : last - run.start].view_as(view), alpha=-lr)
+
+
+def decay_weights(tensor: Tensor, lr: float, weight_decay: float) -> None:
+    """Decoupled weight decay, on the whole tensor at every step."""
+    if weight_decay:
+        tensor.mul_(1 - lr * weight_decay)

@@ -1,0 +1,242 @@
+"""Methods that probe x along random directions instead of coordinates.
+
+A direction is a seed: it is drawn again whenever it is needed and never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._base import ZerothOrder
+from .._evaluate import Closure, Evaluations
+from .._layout import Kind
+from .._options import check_choice, check_count
+from .._update import decay_weights
+from ..errors import NonFiniteLoss
+
+Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
+
+
+class _DirectionMethod(ZerothOrder):
+    """x <- x - lr * mean of u (f(x + eps u) - f(x - eps u)) / (2 eps) over `directions` pairs."""
+
+    _whole = (*ZerothOrder._whole, "directions", "seed")
+    _kept = (*ZerothOrder._kept, "directions", "_generator")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        *,
+        eps: float = 1e-3,
+        directions: int = 1,
+        weight_decay: float = 0.0,
+        nonfinite: str = "skip",
+        modules: Any = None,
+        seed: int = 0,
+    ) -> None:
+        self.directions = check_count("directions", directions)
+        self._generator = torch.Generator().manual_seed(seed).get_state()
+        defaults = {"lr": lr, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults, nonfinite, modules)
+        if not self._trainable():
+            raise ValueError(
+                "params holds nothing to train: every parameter is empty or has requires_grad=False"
+            )
+
+    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
+        """Probe `directions` pairs of points, move; returns the mean of their losses."""
+        with self._evaluating(closure) as evaluate:
+            seeds, generator = self._seeds()
+            pairs = self._probe(evaluate, seeds)
+            usable = [p for p in pairs if isfinite(p[1]) and isfinite(p[2]) and isfinite(p[1] - p[2])]
+            if not usable:
+                raise NonFiniteLoss(
+                    f"none of the {len(pairs)} pairs of losses is finite; nothing has been changed"
+                )
+            self._report_nonfinite(
+                len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"
+            )
+            self._move(usable)
+            self._generator = generator
+        mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
+        like = evaluate.first
+        return torch.tensor(mean, dtype=like.dtype) if isinstance(like, Tensor) else mean
+
+    # --- probe ----------------------------------------------------------------------------------
+
+    def _probe(self, evaluate: Evaluations, seeds: list[int]) -> list[Pair]:
+        options = self._groups_by_tensor()
+        saved = {id(tensor): tensor.detach().clone() for tensor in self._trainable()}
+        pairs = []
+        try:
+            for seed in seeds:
+                losses = []
+                for sign in (1.0, -1.0):
+                    for tensor, u in self._direction(seed):
+                        eps = float(options[id(tensor)]["eps"])
+                        tensor.copy_(torch.add(saved[id(tensor)], u, alpha=sign * eps))
+                    losses.append(evaluate())
+                pairs.append((seed, losses[0], losses[1]))
+        finally:
+            for tensor in self._trainable():
+                tensor.copy_(saved[id(tensor)])
+        return pairs
+
+    def _seeds(self) -> tuple[list[int], Tensor]:
+        generator = torch.Generator()
+        generator.set_state(self._generator)
+        seeds = torch.randint(2**63 - 1, (check_count("directions", self.directions),),
+                              generator=generator)
+        return seeds.tolist(), generator.get_state()
+
+    def _direction(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        # Drawn on the CPU, so that a run does not depend on where the parameters live.
+        generator = torch.Generator().manual_seed(seed)
+        for tensor in self._trainable():
+            dtype = Kind.of(tensor).dtype
+            yield tensor, self._sample(tensor.shape, dtype, generator).to(tensor.device)
+
+    def _sample(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        return torch.randn(shape, dtype=dtype, generator=generator)
+
+    # --- update ---------------------------------------------------------------------------------
+
+    def _move(self, pairs: list[Pair]) -> None:
+        options = self._groups_by_tensor()
+        for tensor in self._trainable():
+            group = options[id(tensor)]
+            decay_weights(tensor, float(group["lr"]), float(group["weight_decay"]))
+        for (seed, _, _), weight in zip(pairs, self._weights(pairs), strict=True):
+            for tensor, u in self._direction(seed):
+                group = options[id(tensor)]
+                slope = weight / (2 * float(group["eps"]))
+                tensor.add_(u, alpha=-float(group["lr"]) * slope / len(pairs))
+
+    def _weights(self, pairs: list[Pair]) -> list[float]:
+        return [up - down for _, up, down in pairs]
+
+    # --- saving ---------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            **super()._snapshot(),
+            "directions": self.directions,
+            "generator": self._generator.clone(),
+        }
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.directions = int(saved["directions"])
+        self._generator = saved["generator"].clone()
+
+
+class SPSA(_DirectionMethod):
+    """Simultaneous perturbation: directions of independent signs (Spall).
+
+    `directions` pairs a step, two evaluations each; `seed` starts a generator of its own.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.SPSA([x], lr=0.1, directions=2, seed=1)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3), optimizer.evaluations
+    (True, 400)
+    """
+
+    def _sample(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        return torch.randint(2, shape, dtype=dtype, generator=generator).mul_(2).sub_(1)
+
+
+class ZOSGD(_DirectionMethod):
+    """Gaussian smoothing (Ghadimi and Lan): directions drawn from a normal distribution.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.ZOSGD([x], lr=0.1, directions=8, seed=0)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3)
+    True
+    """
+
+
+class MeZO(_DirectionMethod):
+    """Gaussian directions, walked in place: no copy of the parameters, no stored direction.
+
+    The one method here that restores x only to rounding: x + eps u - 2 eps u + eps u is not
+    exactly x. That is the price of keeping no copy (Malladi et al.).
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.MeZO([x], lr=0.05, directions=8, seed=0)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3)
+    True
+    """
+
+    def _probe(self, evaluate: Evaluations, seeds: list[int]) -> list[Pair]:
+        pairs = []
+        for seed in seeds:
+            losses = []
+            at = 0.0  # where x is, in units of eps u
+            try:
+                for sign in (1.0, -1.0):
+                    self._walk(seed, sign - at)
+                    at = sign
+                    losses.append(evaluate())
+            finally:
+                self._walk(seed, -at)
+            pairs.append((seed, losses[0], losses[1]))
+        return pairs
+
+    def _walk(self, seed: int, by: float) -> None:
+        options = self._groups_by_tensor()
+        for tensor, u in self._direction(seed):
+            tensor.add_(u, alpha=by * float(options[id(tensor)]["eps"]))
+
+
+class EvolutionStrategy(_DirectionMethod):
+    """Antithetic evolution strategy (Salimans et al.); ``shaping="rank"`` uses ranks of losses.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.EvolutionStrategy(
+    ...     [x], lr=0.02, eps=0.1, directions=8, shaping="rank", seed=0
+    ... )
+    >>> for _ in range(200):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 0.2)
+    True
+    """
+
+    _whole = (*_DirectionMethod._whole, "shaping")
+    _kept = (*_DirectionMethod._kept, "shaping")
+
+    def __init__(self, params: Any, lr: float, *, shaping: str = "none", **options: Any) -> None:
+        self.shaping = check_choice("shaping", shaping, ("none", "rank"))
+        super().__init__(params, lr, **options)
+
+    def _weights(self, pairs: list[Pair]) -> list[float]:
+        if self.shaping == "none":
+            return super()._weights(pairs)
+        losses = torch.tensor([[up, down] for _, up, down in pairs], dtype=torch.float64)
+        # Centred ranks, -1/2 to 1/2; equal losses share the mean of their ranks.
+        flat = losses.flatten()
+        below = (flat[:, None] > flat).sum(1) + 0.5 * ((flat[:, None] == flat).sum(1) - 1)
+        ranks = (below / (len(flat) - 1) - 0.5).view_as(losses)
+        return (ranks[:, 0] - ranks[:, 1]).tolist()  # type: ignore[no-any-return]
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {**super()._snapshot(), "shaping": self.shaping}
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.shaping = str(saved["shaping"])

@@ -1,0 +1,30 @@
+"""What can go wrong, by name."""
+
+__all__ = ["NonFiniteLoss", "NonFiniteWarning", "RadiusWarning", "SharedMemoryError"]
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss is NaN or infinite where the method cannot go on without it.
+
+    Nothing has changed when it is raised: parameters, memory, position, random state and module
+    buffers are as they were before the step.
+
+    >>> import torch, cocd
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> optimizer = cocd.CoCD([x], lr=0.1)
+    >>> optimizer.step(lambda: (x / 0).sum())
+    Traceback (most recent call last):
+    cocd.errors.NonFiniteLoss: the loss at x_t is nan; nothing has been changed
+    """
+
+
+class SharedMemoryError(RuntimeError):
+    """``p.grad`` was written from outside while it shared the estimator's memory."""
+
+
+class NonFiniteWarning(RuntimeWarning):
+    """Some probes gave NaN or infinite losses; their estimates were not stored."""
+
+
+class RadiusWarning(RuntimeWarning):
+    """``eps`` is so small that adding it to some weights changes nothing in their dtype."""
