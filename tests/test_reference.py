@@ -43,7 +43,7 @@ def test_equals_reference_for_every_small_budget(gamma, difference):
         ]
         optimizer = cocd.CoCD(parts, decay=gamma, compute_budget=B, memory_budget=m, **options)
         for state in islice(expected, 3 * n // B + 3):
-            loss = optimizer.step(lambda: f_torch(torch.cat([p.flatten() for p in parts])))
+            loss = optimizer.step(lambda f=f_torch, x=parts: f(torch.cat([p.flatten() for p in x])))
             flat = torch.cat([p.detach().flatten() for p in parts]).numpy()
             np.testing.assert_allclose(flat, state.x, rtol=0, atol=1e-12)
             np.testing.assert_allclose(optimizer.estimate().numpy(), state.g, rtol=0, atol=1e-11)

@@ -26,8 +26,17 @@ class ZerothOrder(Optimizer):
     counts estimates that were not stored because a loss was not finite.
     """
 
-    _whole = ("nonfinite", "modules")  # options of the optimizer, which no group may have
-    _kept = ("evaluations", "skipped", "nonfinite", "modules", "_warned")  # pickled and copied
+    _whole: tuple[str, ...] = (
+        "nonfinite",
+        "modules",
+    )  # options of the optimizer, which no group may have
+    _kept: tuple[str, ...] = (
+        "evaluations",
+        "skipped",
+        "nonfinite",
+        "modules",
+        "_warned",
+    )  # pickled and copied
 
     def __init__(self, params: Any, defaults: dict[str, Any], nonfinite: str, modules: Any) -> None:
         self.evaluations = 0
@@ -182,7 +191,7 @@ class ZerothOrder(Optimizer):
 
 
 def _named_once(params: Any) -> Any:
-    """A generator may be read once only; a list of groups and a list of tensors stay what they are."""
+    """A list of what may be a generator, which can be read once only."""
     if isinstance(params, (Tensor, dict)):
         return params
     return list(params)

@@ -17,7 +17,7 @@ from ._schedule import Cyclic, Schedule
 
 
 class CoordinateMethod(ZerothOrder):
-    """Keeps estimates of the gradient's coordinates and refreshes `compute_budget` of them a step."""
+    """Keeps estimates of the gradient's coordinates, `compute_budget` of them fresh a step."""
 
     _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
     _kept = (*ZerothOrder._kept, "compute_budget", "difference", "_layout", "_schedule", "_memory")
@@ -68,7 +68,7 @@ class CoordinateMethod(ZerothOrder):
             dtype = torch.promote_types(dtype, tensor.dtype)
         sizes = [tensor.numel() for tensor in tensors]
         flat = torch.zeros(sum(sizes), dtype=dtype, device=tensors[0].device)
-        part = dict(zip(map(id, tensors), flat.split(sizes), strict=True))
+        part = dict(zip(map(id, tensors), torch.split(flat, sizes), strict=True))
         for segment in self._memory.remembered(self._schedule):
             tensor = self._tensors[segment.run.tensor]
             if id(tensor) in part:
@@ -94,10 +94,7 @@ class CoordinateMethod(ZerothOrder):
         )
         self._check_finite(block, fresh.first)
 
-        self._memory.decay(
-            lambda tensor: float(options[id(tensor)]["decay"]),
-            self._memory.remembered(self._schedule),
-        )
+        self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
         self._memory.write(block, fresh.first)
         self._schedule.advance(B)
 

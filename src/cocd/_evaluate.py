@@ -45,10 +45,14 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._buffers = _Buffers()
         self._modules = modules
         self._grad_mode = torch.no_grad()
+        self._autocast_cache = torch.is_autocast_cache_enabled()
 
     def __enter__(self) -> Evaluations:
         self.interrupts.__enter__()
         self._grad_mode.__enter__()
+        # An autocast region around the step would keep casting the unperturbed weights.
+        torch.set_autocast_cache_enabled(False)
+        torch.clear_autocast_cache()
         for module in self._modules or ():
             self._buffers.watch(module)
         return self
@@ -67,15 +71,19 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         else:
             self._random.finish()
             self._buffers.finish()
+        torch.set_autocast_cache_enabled(self._autocast_cache)
         self._grad_mode.__exit__(kind, value, traceback)
         self.interrupts.__exit__(kind, value, traceback)
 
     def __call__(self) -> float:
-        if self.count:
-            self._random.rewind()
-            self._buffers.rewind()
-            value = self._call()
-            return scalar(value)
+        if not self.count:
+            return self._call_first()
+        self._random.rewind()
+        for watched in self._buffers.watched:
+            watched.rewind()
+        return scalar(self._call())
+
+    def _call_first(self) -> float:
         if self._modules is None:
             with _watching(self._buffers):
                 value = self._call()
@@ -98,6 +106,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 def scalar(value: Any) -> float:
     """The loss as a float, or a sentence about what the closure returned instead."""
     if isinstance(value, Tensor):
+        if value.ndim == 0 and value.is_floating_point():
+            return value.item()
         if value.numel() == 1 and not value.is_complex():
             return float(value)
         raise ValueError(
@@ -116,6 +126,7 @@ class _Random:
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
+        self._set_cpu = torch.default_generator.set_state
         self._before = self._after = self._get()
 
     def mark(self) -> None:
@@ -133,7 +144,7 @@ class _Random:
         ]
 
     def _set(self, states: list[Tensor]) -> None:
-        torch.default_generator.set_state(states[0])
+        self._set_cpu(states[0])
         for i, device in enumerate(self._devices):
             torch.get_device_module(device).set_rng_state(states[i + 1], device)
 
@@ -178,7 +189,7 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
-        self._watched: list[_Watched] = []
+        self.watched: list[_Watched] = []
 
     def watch(self, module: nn.Module) -> None:
         # With all that stands below it: a forward may write a child's buffers without calling it.
@@ -187,22 +198,22 @@ class _Buffers:
         for child in module.modules():
             if id(child) not in self._seen:
                 self._seen.add(id(child))
-                self._watched += [
+                self.watched += [
                     _Watched(child, name, buffer)
                     for name, buffer in child._buffers.items()
                     if buffer is not None
                 ]
 
     def mark(self) -> None:
-        for watched in self._watched:
+        for watched in self.watched:
             watched.mark()
 
     def rewind(self) -> None:
-        for watched in self._watched:
+        for watched in self.watched:
             watched.rewind()
 
     def finish(self) -> None:
-        for watched in self._watched:
+        for watched in self.watched:
             watched.finish()
 
 

@@ -69,7 +69,7 @@ class CoherentGradient(CoordinateMethod):
         self._versions = [buffer._version for buffer in self._memory.buffers]
         return loss
 
-    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Closure | None = None) -> Any:
         """An estimator does not move; this says so."""
         raise TypeError(
             "CoherentGradient estimates and does not move: call it with the closure, then call "

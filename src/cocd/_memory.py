@@ -44,7 +44,7 @@ class Memory:
 
     # --- the paper's section 4.1: decay, then overwrite --------------------------------------
 
-    def decay(self, gamma: Callable[[Tensor], float], segments: Iterable[Segment]) -> None:
+    def decay(self, gamma: Callable[[Tensor], float], schedule: Schedule) -> None:
         """Every remembered estimate times its parameter's gamma (eq. 5)."""
         factors = {gamma(tensor) for tensor in self.layout.tensors}
         if len(factors) == 1:
@@ -53,7 +53,7 @@ class Memory:
                 for buffer in self.buffers:
                     buffer.mul_(factor)
             return
-        for segment in segments:
+        for segment in self.remembered(schedule):
             self.values(segment).mul_(gamma(self.layout.tensors[segment.run.tensor]))
 
     def write(self, segments: Iterable[Segment], fresh: Tensor) -> None:

@@ -71,7 +71,7 @@ class CoCD(CoordinateMethod):
             modules=modules,
         )
 
-    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Closure | None = None) -> Any:
         """Probe, remember, move; returns the loss at x_t, before the update.
 
         All evaluations come before the first change: after an exception or Ctrl-C parameters,

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 from math import isfinite
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ._evaluate import Evaluations
-from ._layout import Run, cells
+from ._layout import Run, bits, gather, writer
 from .errors import NonFiniteLoss, RadiusWarning
 
 DIFFERENCES = ("central", "forward", "backward")
@@ -33,7 +33,6 @@ class Differences(NamedTuple):
     second: Tensor | None
 
 
-@runtime_checkable
 class Prober(Protocol):
     """An objective that evaluates many probes at once."""
 
@@ -82,7 +81,7 @@ def probe(
             nothing = torch.full((len(index),), torch.nan, dtype=torch.float64)
             parts.append(Differences(nothing, nothing if difference == "central" else None))
         else:
-            of = objective.differences if isinstance(objective, Prober) else sequential
+            of = getattr(objective, "differences", sequential)
             first, second = of(evaluate, loss, tensor, index, h, difference)
             width = 2 * h if difference == "central" else h
             parts.append(Differences(first / width, None if second is None else second / h**2))
@@ -100,24 +99,22 @@ def sequential(
     difference: str,
 ) -> Differences:
     """One evaluation a probe, the weight perturbed in place and written back bit for bit."""
-    places = cells(tensor.detach(), index)
-    saved = torch.stack(places)
+    saved = gather(tensor, index)
     plus, minus = saved + eps, saved - eps
     _check_radius(saved, plus, minus, eps)
+    write = writer(tensor, index)
     up = [loss] * len(index)
     down = [loss] * len(index)
-    for k, (place, old, above, below) in enumerate(
-        zip(places, saved.unbind(), plus.unbind(), minus.unbind(), strict=True)
-    ):
+    for k, (old, above, below) in enumerate(zip(*map(bits, (saved, plus, minus)), strict=True)):
         try:
             if difference != "backward":
-                place.copy_(above)
+                write(k, above)
                 up[k] = evaluate()
             if difference != "forward":
-                place.copy_(below)
+                write(k, below)
                 down[k] = evaluate()
         finally:
-            place.copy_(old)
+            write(k, old)
     first = [a - b for a, b in zip(up, down, strict=True)]
     second = None
     if difference == "central":

@@ -14,7 +14,8 @@ Stretch = tuple[int, int]  # start:stop of the flat vector
 class Schedule(Protocol):
     """What an optimizer asks of a coordinate order."""
 
-    n: int
+    @property
+    def n(self) -> int: ...
 
     def next(self, budget: int) -> list[Stretch]:
         """The next `budget` coordinates, as stretches of the flat vector; changes nothing."""
@@ -118,8 +119,12 @@ class Random:
     """`budget` distinct coordinates, drawn afresh each time."""
 
     def __init__(self, n: int, seed: int) -> None:
-        self.n = n
+        self._n = n
         self._generator = torch.Generator().manual_seed(seed).get_state()
+
+    @property
+    def n(self) -> int:
+        return self._n
 
     def next(self, budget: int) -> list[Stretch]:
         drawn, _ = self._draw(budget)
@@ -129,7 +134,7 @@ class Random:
         _, self._generator = self._draw(budget)
 
     def grow(self, n: int) -> None:
-        self.n = n
+        self._n = n
 
     def _draw(self, budget: int) -> tuple[list[int], Tensor]:
         # Floyd's sampling: O(budget) numbers, where a permutation would take n.
@@ -146,5 +151,5 @@ class Random:
         return {"n": self.n, "generator": self._generator.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.n = int(state["n"])
+        self._n = int(state["n"])
         self._generator = state["generator"].clone()

@@ -1,14 +1,14 @@
 """Other zeroth-order methods, from the same parts and with the same guarantees.
 
-| method             | what it swaps                                            | evaluations a step |
-| ------------------ | -------------------------------------------------------- | ------------------ |
-| `BCCD`             | memory: none                                             | 2B + 1             |
-| `FiniteDifference` | schedule: all n coordinates at every step                | 2n + 1             |
-| `RandomCoordinate` | schedule: B coordinates drawn at random; memory: none    | 2B + 1             |
-| `SPSA`             | probe: Rademacher directions instead of coordinates      | 2 a direction      |
-| `ZOSGD`            | probe: Gaussian directions                               | 2 a direction      |
-| `MeZO`             | probe: Gaussian directions, no copy of the parameters    | 2 a direction      |
-| `EvolutionStrategy`| probe: Gaussian directions; update: by rank, as an option| 2 a direction      |
+| method              | what it swaps                                    | evaluations a step |
+| ------------------- | ------------------------------------------------ | ------------------ |
+| `BCCD`              | memory: none                                     | 2B + 1             |
+| `FiniteDifference`  | schedule: all n coordinates                      | 2n + 1             |
+| `RandomCoordinate`  | schedule: B drawn at random; memory: none        | 2B + 1             |
+| `SPSA`              | probe: Rademacher directions, not coordinates    | 2 a direction      |
+| `ZOSGD`             | probe: Gaussian directions                       | 2 a direction      |
+| `MeZO`              | probe: Gaussian directions, no copy of x         | 2 a direction      |
+| `EvolutionStrategy` | probe: Gaussian directions; update: ranks if asked | 2 a direction    |
 
 >>> import torch, cocd
 >>> x = torch.ones(3, requires_grad=True)

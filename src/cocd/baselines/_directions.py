@@ -49,12 +49,14 @@ class _DirectionMethod(ZerothOrder):
                 "params holds nothing to train: every parameter is empty or has requires_grad=False"
             )
 
-    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Closure | None = None) -> Any:
         """Probe `directions` pairs of points, move; returns the mean of their losses."""
         with self._evaluating(closure) as evaluate:
             seeds, generator = self._seeds()
             pairs = self._probe(evaluate, seeds)
-            usable = [p for p in pairs if isfinite(p[1]) and isfinite(p[2]) and isfinite(p[1] - p[2])]
+            usable = [
+                p for p in pairs if isfinite(p[1]) and isfinite(p[2]) and isfinite(p[1] - p[2])
+            ]
             if not usable:
                 raise NonFiniteLoss(
                     f"none of the {len(pairs)} pairs of losses is finite; nothing has been changed"
@@ -91,8 +93,9 @@ class _DirectionMethod(ZerothOrder):
     def _seeds(self) -> tuple[list[int], Tensor]:
         generator = torch.Generator()
         generator.set_state(self._generator)
-        seeds = torch.randint(2**63 - 1, (check_count("directions", self.directions),),
-                              generator=generator)
+        seeds = torch.randint(
+            2**63 - 1, (check_count("directions", self.directions),), generator=generator
+        )
         return seeds.tolist(), generator.get_state()
 
     def _direction(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -232,7 +235,7 @@ class EvolutionStrategy(_DirectionMethod):
         flat = losses.flatten()
         below = (flat[:, None] > flat).sum(1) + 0.5 * ((flat[:, None] == flat).sum(1) - 1)
         ranks = (below / (len(flat) - 1) - 0.5).view_as(losses)
-        return (ranks[:, 0] - ranks[:, 1]).tolist()  # type: ignore[no-any-return]
+        return (ranks[:, 0] - ranks[:, 1]).tolist()
 
     def _snapshot(self) -> dict[str, Any]:
         return {**super()._snapshot(), "shaping": self.shaping}
