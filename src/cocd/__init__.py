@@ -11,10 +11,11 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, reference
+from . import baselines, reference, rules
+from ._engines import Objective, trace
 from ._gradient import CoherentGradient
 from ._optimizer import CoCD
-from .errors import NonFiniteLoss, NonFiniteWarning, RadiusWarning, SharedMemoryError
+from .errors import EngineWarning, NonFiniteLoss, NonFiniteWarning, RadiusWarning, SharedMemoryError
 
 try:
     __version__ = version("cocd")
@@ -24,11 +25,15 @@ except PackageNotFoundError:  # running from a source tree that was never instal
 __all__ = [
     "CoCD",
     "CoherentGradient",
+    "EngineWarning",
     "NonFiniteLoss",
     "NonFiniteWarning",
+    "Objective",
     "RadiusWarning",
     "SharedMemoryError",
     "__version__",
     "baselines",
     "reference",
+    "rules",
+    "trace",
 ]

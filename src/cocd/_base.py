@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from ._evaluate import Closure, Evaluations
 from ._layout import check_overlap, check_tensor
 from ._options import NONFINITE, check_choice, check_group, check_modules, unique
+from ._warn import warn
 from .errors import NonFiniteLoss, NonFiniteWarning
 
 _VERSION = 1  # of the saved state
@@ -117,11 +117,10 @@ class ZerothOrder(Optimizer):
         self.skipped += count
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"{count} {what}: their estimates were not stored, older ones stay. This is said "
                 "once; `skipped` counts on. A smaller eps or lr may help; nonfinite='raise' stops",
                 NonFiniteWarning,
-                stacklevel=4,
             )
 
     # --- saving -------------------------------------------------------------------------------

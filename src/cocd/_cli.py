@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("demo", "learn handwritten digits by four methods", "cocd._demo", extra="demo"),
+    Command("demo", "learn handwritten digits by four methods", "cocd._demo.command", extra="demo"),
 )
 
 # What an extra of pyproject.toml brings: import name and the name that pip knows.

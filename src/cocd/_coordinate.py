@@ -63,6 +63,8 @@ class CoordinateMethod(ZerothOrder):
         Zero where nothing is remembered; parameters in order, each row-major.
         """
         tensors = self._trainable()
+        if not tensors:  # all have been frozen
+            return torch.zeros(0)
         dtype = tensors[0].dtype
         for tensor in tensors:
             dtype = torch.promote_types(dtype, tensor.dtype)
@@ -93,6 +95,7 @@ class CoordinateMethod(ZerothOrder):
             self.difference,
         )
         self._check_finite(block, fresh.first)
+        evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
         self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
         self._memory.write(block, fresh.first)
@@ -129,9 +132,6 @@ class CoordinateMethod(ZerothOrder):
     def _follow(self) -> None:
         """Take in parameters that are new or no longer frozen; notice those that were replaced."""
         assert self._layout is not None
-        known = {id(tensor) for tensor in self._tensors}
-        if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:
-            self._memory.grow(new, self._schedule)
         for t, tensor in enumerate(self._tensors):
             kind, size = self._layout.kinds[self._layout.kind[t]], self._layout.offsets
             if Kind.of(tensor) != kind or tensor.numel() != size[t + 1] - size[t]:
@@ -140,6 +140,9 @@ class CoordinateMethod(ZerothOrder):
                     f"{tensor.device}, the optimizer was built for {kind.dtype} on {kind.device}; "
                     "build it after moving or casting the model"
                 )
+        known = {id(tensor) for tensor in self._tensors}
+        if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:
+            self._memory.grow(new, self._schedule)
 
     # --- saving --------------------------------------------------------------------------------
 

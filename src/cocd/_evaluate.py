@@ -50,9 +50,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __enter__(self) -> Evaluations:
         self.interrupts.__enter__()
         self._grad_mode.__enter__()
-        # An autocast region around the step would keep casting the unperturbed weights.
+        # An autocast region around the step would keep its casts of the unperturbed weights.
         torch.set_autocast_cache_enabled(False)
-        torch.clear_autocast_cache()
         for module in self._modules or ():
             self._buffers.watch(module)
         return self
@@ -64,41 +63,53 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         traceback: TracebackType | None,
     ) -> None:
         self._report(self.count)
-        # After a failure the world is as it was before the step; otherwise as after one call.
-        if kind is not None or self.count == 0:
-            self._random.rewind()
-            self._buffers.rewind()
-        else:
-            self._random.finish()
-            self._buffers.finish()
-        torch.set_autocast_cache_enabled(self._autocast_cache)
-        self._grad_mode.__exit__(kind, value, traceback)
-        self.interrupts.__exit__(kind, value, traceback)
+        if release := getattr(self.closure, "release", None):
+            release()
+        try:
+            # After a failure the world is as it was before the step; otherwise as after one call.
+            if kind is not None or self.count == 0:
+                self._random.rewind()
+                self._buffers.rewind()
+            else:
+                self._random.finish()
+                self._buffers.finish()
+        finally:
+            torch.clear_autocast_cache()
+            torch.set_autocast_cache_enabled(self._autocast_cache)
+            self._grad_mode.__exit__(kind, value, traceback)
+            self.interrupts.__exit__(kind, value, traceback)
 
-    def __call__(self) -> float:
+    def __call__(self, prepare: bool = False) -> float:
+        """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
-            return self._call_first()
-        self._random.rewind()
-        for watched in self._buffers.watched:
-            watched.rewind()
-        return scalar(self._call())
+            return self._call_first(getattr(self.closure, "prepare", None) if prepare else None)
+        self.rewind()
+        return scalar(self._call(self.closure))
 
-    def _call_first(self) -> float:
+    def rewind(self) -> None:
+        """Random numbers and buffers as they were when the step began."""
+        self._random.rewind()
+        self._buffers.rewind()
+
+    def _call_first(self, prepare: Closure | None) -> float:
+        closure = prepare or self.closure
         if self._modules is None:
             with _watching(self._buffers):
-                value = self._call()
+                value = self._call(closure)
         else:
-            value = self._call()
+            value = self._call(closure)
         self._random.mark()
         self._buffers.mark()
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
         return scalar(value)
 
-    def _call(self) -> Any:
+    def _call(self, closure: Closure) -> Any:
+        self.interrupts.deliver()
+        torch.clear_autocast_cache()  # a region entered by the closure may cache all the same
         self.count += 1
         self.interrupts.window = True
         try:
-            return self.closure()
+            return closure()
         finally:
             self.interrupts.window = False
 
@@ -149,39 +160,54 @@ class _Random:
             torch.get_device_module(device).set_rng_state(states[i + 1], device)
 
 
-class _Watched:
-    """One buffer of one module: the tensor that stood there and what it held."""
+Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: who stands there, its value
 
-    def __init__(self, module: nn.Module, name: str, tensor: Tensor) -> None:
-        self.module, self.name, self.tensor = module, name, tensor
-        self.before = tensor.detach().clone()
-        self.after: tuple[Tensor | None, Tensor | None] | None = None  # who stands there, its value
+
+class _Watched:
+    """The buffers of one module: which tensors stood there and what they held."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._before = self._after = self._held({})
+
+    @property
+    def matters(self) -> bool:
+        return bool(self._before or self._after)
 
     def mark(self) -> None:
-        now = self.module._buffers.get(self.name)
-        # Content, not the version counter: batch_norm writes its statistics without counting.
-        if now is not self.tensor or not torch.equal(self.tensor, self.before):
-            self.after = (now, None if now is None else now.detach().clone())
-        self._version = self.tensor._version
+        self._after = self._held(self._before)
 
     def rewind(self) -> None:
-        if self.after is None and self._unchanged():
-            return
-        self.tensor.copy_(self.before)
-        self.module._buffers[self.name] = self.tensor
-        self._version = self.tensor._version
+        self._put(self._before)
 
     def finish(self) -> None:
-        self.rewind()
-        if self.after is not None:
-            now, value = self.after
-            self.module._buffers[self.name] = now
-            if now is not None and value is not None:
-                now.copy_(value)
+        self._put(self._before)
+        self._put(self._after)
 
-    def _unchanged(self) -> bool:
-        now = self.module._buffers.get(self.name)
-        return now is self.tensor and self.tensor._version == getattr(self, "_version", -1)
+    def _held(self, known: Held) -> Held:
+        """What the module holds now; values that are `known` already are not copied again."""
+        held: Held = {}
+        for name, tensor in self._module._buffers.items():
+            old, value = known.get(name, (None, None))
+            if tensor is not None and not (tensor is old and _holds(tensor, value)):
+                value = tensor.detach().clone()
+            held[name] = (tensor, None if tensor is None else value)
+        return held
+
+    def _put(self, held: Held) -> None:
+        standing = dict(self._module._buffers.items())
+        for name in standing.keys() - held.keys():  # registered by the forward
+            del self._module._buffers[name]
+        for name, (tensor, value) in held.items():
+            if name not in standing or standing[name] is not tensor:
+                self._module._buffers[name] = tensor
+            if tensor is not None and value is not None and not _holds(tensor, value):
+                tensor.copy_(value)
+
+
+def _holds(tensor: Tensor, value: Tensor | None) -> bool:
+    # Content, not the version counter: batch_norm writes its statistics without counting.
+    return value is not None and torch.equal(tensor, value)
 
 
 class _Buffers:
@@ -189,7 +215,7 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
-        self.watched: list[_Watched] = []
+        self._watched: list[_Watched] = []
 
     def watch(self, module: nn.Module) -> None:
         # With all that stands below it: a forward may write a child's buffers without calling it.
@@ -198,22 +224,20 @@ class _Buffers:
         for child in module.modules():
             if id(child) not in self._seen:
                 self._seen.add(id(child))
-                self.watched += [
-                    _Watched(child, name, buffer)
-                    for name, buffer in child._buffers.items()
-                    if buffer is not None
-                ]
+                self._watched.append(_Watched(child))
 
     def mark(self) -> None:
-        for watched in self.watched:
+        # A module without buffers (most of them) need not be looked at again.
+        for watched in self._watched:
             watched.mark()
+        self._watched = [watched for watched in self._watched if watched.matters]
 
     def rewind(self) -> None:
-        for watched in self.watched:
+        for watched in self._watched:
             watched.rewind()
 
     def finish(self) -> None:
-        for watched in self.watched:
+        for watched in self._watched:
             watched.finish()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure
@@ -51,7 +52,7 @@ class CoherentGradient(CoordinateMethod):
         share: bool = False,
     ) -> None:
         self.share = bool(share)
-        self._versions: list[int] | None = None
+        self._versions: list[tuple[Tensor, int]] = []  # of the memory, as this class left it
         super().__init__(
             params,
             {"eps": eps, "decay": decay},
@@ -65,9 +66,7 @@ class CoherentGradient(CoordinateMethod):
     def __call__(self, closure: Closure) -> Any:
         """Refresh, leave the estimate in ``p.grad``, return the loss."""
         self._refuse_outside_writes()
-        loss = self._run(closure)
-        self._versions = [buffer._version for buffer in self._memory.buffers]
-        return loss
+        return self._run(closure)
 
     def step(self, closure: Closure | None = None) -> Any:
         """An estimator does not move; this says so."""
@@ -93,6 +92,7 @@ class CoherentGradient(CoordinateMethod):
             elif tensor.grad is not None:
                 for view, first, last in views(tensor.grad, start, stop):
                     view.copy_(values[first - start : last - start].view_as(view))
+        self._versions = [(buffer, buffer._version) for buffer in self._memory.buffers]
 
     def _shares(self, t: int) -> bool:
         assert self._layout is not None
@@ -100,27 +100,22 @@ class CoherentGradient(CoordinateMethod):
         return self.share and self._memory.dense and buffer.dtype == self._tensors[t].dtype
 
     def _refuse_outside_writes(self) -> None:
-        versions = [buffer._version for buffer in self._memory.buffers]
-        if self.share and self._versions is not None and versions != self._versions:
+        # Only of tensors that still are the memory: growing or loading replaces them.
+        live = {id(buffer) for buffer in self._memory.buffers}
+        written = [b for b, version in self._versions if id(b) in live and b._version != version]
+        if self.share and written:
             raise SharedMemoryError(
                 "p.grad shares the memory (share=True) and was written from outside, so the "
                 "estimates are lost: use share=False, or zero_grad(set_to_none=True) and no "
                 "in-place clipping; then load a saved state or build the estimator anew"
             )
 
-    # The memory's tensors are replaced here, and with them what a write would be noticed by.
-
     def _joined(self) -> None:
         if self._layout is not None:
             self._refuse_outside_writes()
-            self._versions = None
         super()._joined()
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        super()._restore(saved)
-        self._versions = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """After unpickling or copying."""
         super().__setstate__(state)
-        self._versions = None
+        self._versions = []

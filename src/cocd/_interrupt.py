@@ -39,8 +39,14 @@ class Interrupts:
             return
         previous, self._previous = self._previous, None
         signal.signal(signal.SIGINT, previous)
-        if self._waiting is not None and kind is None:
+        if self._waiting is not None and not isinstance(value, KeyboardInterrupt):
             previous(*self._waiting)
+
+    def deliver(self) -> None:
+        """Let a waiting SIGINT through, at a moment when an exception finds nothing changed."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._previous(*waiting)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.window:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -192,24 +191,38 @@ def check_tensor(tensor: Tensor, name: str) -> None:
 
 def check_overlap(named: list[tuple[str, Tensor]]) -> None:
     """Refuse tensors that share memory: a probe of one would silently move the other."""
-    by_storage: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, tensor in named:
-        if tensor.numel():
-            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor))
-    for group in by_storage.values():
-        spans = sorted(_span(tensor) for _, tensor in group)
-        apart = all(stop <= start for (_, stop), (start, _) in pairwise(spans))
-        if apart and all(_is_dense(tensor) for _, tensor in group):
+    for group in _entangled([(name, tensor) for name, tensor in named if tensor.numel()]):
+        if len(group) == 1 and _is_dense(group[0][1]):
             continue
-        taken = torch.zeros(max(stop for _, stop in spans), dtype=torch.bool)
+        first = min(tensor.data_ptr() for _, tensor in group)
+        taken = torch.zeros(max(_span(tensor)[1] for _, tensor in group) - first, dtype=torch.bool)
         for name, tensor in group:
-            bytes_ = (_elements(tensor)[:, None] + torch.arange(tensor.element_size())).flatten()
+            start = _elements(tensor) + (tensor.data_ptr() - first)
+            bytes_ = (start[:, None] + torch.arange(tensor.element_size())).flatten()
             if taken[bytes_].any() or len(torch.unique(bytes_)) < len(bytes_):
                 raise ValueError(
                     f"params: {name} shares memory with itself or with another parameter; every "
                     "stored number must be passed once"
                 )
             taken[bytes_] = True
+
+
+def _entangled(named: list[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Tensor]]]:
+    """The tensors in groups whose spans of memory overlap; most stand alone.
+
+    By address, not by storage: NumPy arrays that share memory arrive as different storages.
+    """
+    group: list[tuple[str, Tensor]] = []
+    end = 0
+    for name, tensor in sorted(named, key=lambda entry: (str(entry[1].device), _span(entry[1]))):
+        start, stop = _span(tensor)
+        if group and (start >= end or tensor.device != group[0][1].device):
+            yield group
+            group, end = [], 0
+        group.append((name, tensor))
+        end = max(end, stop)
+    if group:
+        yield group
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -219,18 +232,17 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """First and one-past-last byte of a tensor in its storage."""
-    first = tensor.storage_offset()
-    last = first + sum(
+    """First and one-past-last byte of a tensor in memory."""
+    last = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
-    size = tensor.element_size()
-    return int(first * size), int((last + 1) * size)
+    first = tensor.data_ptr()
+    return first, first + int((last + 1) * tensor.element_size())
 
 
 def _elements(tensor: Tensor) -> Tensor:
-    """Byte offset of every element in its storage."""
-    offset = torch.tensor(tensor.storage_offset())
+    """Byte offset of every element from the first."""
+    offset = torch.tensor(0)
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         offset = offset.unsqueeze(-1) + torch.arange(size) * stride
     return offset.flatten() * tensor.element_size()

@@ -87,10 +87,11 @@ def check_modules(modules: Any) -> list[nn.Module] | None:
     """None, one module or several."""
     if modules is None:
         return None
-    found = [modules] if isinstance(modules, nn.Module) else list(modules)
+    alone = isinstance(modules, nn.Module) or not isinstance(modules, Iterable)
+    found = [modules] if alone else list(modules)
     for module in found:
         if not isinstance(module, nn.Module):
-            raise ValueError(f"modules must be torch modules, got {type(module).__name__}")
+            raise ValueError(f"modules must be torch modules, got {modules!r}")
     return found
 
 

@@ -6,7 +6,6 @@ An objective that knows how to evaluate many probes at once offers ``differences
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 from math import isfinite
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from ._evaluate import Evaluations
 from ._layout import Run, bits, gather, writer
+from ._warn import warn
 from .errors import NonFiniteLoss, RadiusWarning
 
 DIFFERENCES = ("central", "forward", "backward")
@@ -68,7 +68,7 @@ def probe(
     What is evaluated is decided here; nothing is changed. A tensor that no longer requires grad
     is left alone: its coordinates cost nothing and come out as NaN.
     """
-    loss = evaluate()
+    loss = evaluate(prepare=True)
     if not isfinite(loss):
         raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
     objective = evaluate.closure
@@ -101,7 +101,7 @@ def sequential(
     """One evaluation a probe, the weight perturbed in place and written back bit for bit."""
     saved = gather(tensor, index)
     plus, minus = saved + eps, saved - eps
-    _check_radius(saved, plus, minus, eps)
+    check_radius(saved, plus, minus, eps, difference)
     write = writer(tensor, index)
     up = [loss] * len(index)
     down = [loss] * len(index)
@@ -124,12 +124,13 @@ def sequential(
     return Differences(torch.tensor(first, dtype=torch.float64), second)
 
 
-def _check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float) -> None:
-    lost = int(((plus == saved) & (minus == saved)).sum())
+def check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float, difference: str) -> None:
+    above, below = plus == saved, minus == saved
+    nowhere = {"central": above & below, "forward": above, "backward": below}[difference]
+    lost = int(nowhere.sum())
     if lost:
-        warnings.warn(
+        warn(
             f"eps={eps:g} is lost in rounding at {lost} of {saved.numel()} weights of dtype "
             f"{saved.dtype}, whose estimates are therefore zero; use a larger eps or a wider dtype",
             RadiusWarning,
-            stacklevel=2,
         )

@@ -11,6 +11,8 @@ _CHUNK = 1 << 16  # elements: torch casts an operand of another dtype as a whole
 
 def descend(tensor: Tensor, run: Run, estimates: Tensor, lr: float) -> None:
     """Move the coordinates of `run` by -lr times their estimates (eq. 7)."""
+    if not lr:
+        return  # to add nothing would still turn -0.0 into 0.0
     step = len(run) if estimates.dtype == tensor.dtype else _CHUNK
     for start in range(run.start, run.stop, step):
         stop = min(run.stop, start + step)

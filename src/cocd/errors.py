@@ -1,6 +1,12 @@
 """What can go wrong, by name."""
 
-__all__ = ["NonFiniteLoss", "NonFiniteWarning", "RadiusWarning", "SharedMemoryError"]
+__all__ = [
+    "EngineWarning",
+    "NonFiniteLoss",
+    "NonFiniteWarning",
+    "RadiusWarning",
+    "SharedMemoryError",
+]
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -24,6 +30,10 @@ class SharedMemoryError(RuntimeError):
 
 class NonFiniteWarning(RuntimeWarning):
     """Some probes gave NaN or infinite losses; their estimates were not stored."""
+
+
+class EngineWarning(RuntimeWarning):
+    """A fast engine did not agree with the closure and has been taken off a parameter."""
 
 
 class RadiusWarning(RuntimeWarning):

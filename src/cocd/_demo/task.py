@@ -76,9 +76,9 @@ def batches(rows: Rows, seed: int) -> Iterator[Rows]:
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(rows.y), generator=generator)
-        for chosen in order.split(BATCH):
-            if len(chosen) == BATCH:
-                yield Rows(rows.x[chosen], rows.y[chosen])
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            chosen = order[start : start + BATCH]
+            yield Rows(rows.x[chosen], rows.y[chosen])
 
 
 @torch.no_grad()

@@ -55,30 +55,25 @@ def train(method: Method, data: Task, steps: int, seed: int, report: Report) -> 
     batches = task.batches(data.train, seed)
     scored_at = {round(k * steps / POINTS) for k in range(1, POINTS + 1)}
 
-    start = Point(0, 0, 0.0, math.nan, *task.score(model, data.test))
-    curve, seconds, diverged_at = [start], 0.0, None
+    curve = [Point(0, 0, 0.0, math.nan, *task.score(model, data.test))]
+    seconds, diverged = 0.0, False
     for step in range(1, steps + 1):
         closure = loss_on(*next(batches))
         if method.first_order:
             closure = _with_gradient(optimizer, closure)
         began = perf_counter()
-        try:
-            loss = float(optimizer.step(closure))
-        except cocd.NonFiniteLoss:
-            loss = math.nan
+        loss = _step(optimizer, closure)
         seconds += perf_counter() - began
-        evaluations = step if method.first_order else optimizer.evaluations
-        if not math.isfinite(loss):
-            diverged_at = step
+        diverged = not math.isfinite(loss)
+        scored = step in scored_at or diverged
         last = curve[-1]
-        scores = last.test_loss, last.test_accuracy
-        if step in scored_at or diverged_at:
-            scores = task.score(model, data.test)
+        scores = task.score(model, data.test) if scored else (last.test_loss, last.test_accuracy)
+        evaluations = step if method.first_order else optimizer.evaluations
         point = Point(step, evaluations, seconds, loss, *scores)
-        if step in scored_at or diverged_at:
-            curve.append(point)
         report(point)
-        if diverged_at:
+        if scored:
+            curve.append(point)
+        if diverged:
             break
 
     end = curve[-1]
@@ -91,9 +86,17 @@ def train(method: Method, data: Task, steps: int, seed: int, report: Report) -> 
         seconds=end.seconds,
         test_loss=end.test_loss,
         test_accuracy=end.test_accuracy,
-        diverged_at=diverged_at,
+        diverged_at=end.step if diverged else None,
         curve=curve,
     )
+
+
+def _step(optimizer: Any, closure: task.Closure) -> float:
+    """One step; NaN if it could not be taken. A method that diverges is a result, not an error."""
+    try:
+        return float(optimizer.step(closure))
+    except cocd.NonFiniteLoss:
+        return math.nan
 
 
 def _with_gradient(optimizer: Any, closure: task.Closure) -> task.Closure:
@@ -101,6 +104,6 @@ def _with_gradient(optimizer: Any, closure: task.Closure) -> task.Closure:
         optimizer.zero_grad()
         loss = closure()
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+        return loss.detach()
 
     return evaluate

@@ -54,9 +54,7 @@ class _DirectionMethod(ZerothOrder):
         with self._evaluating(closure) as evaluate:
             seeds, generator = self._seeds()
             pairs = self._probe(evaluate, seeds)
-            usable = [
-                p for p in pairs if isfinite(p[1]) and isfinite(p[2]) and isfinite(p[1] - p[2])
-            ]
+            usable = [pair for pair in pairs if self._usable(pair)]
             if not usable:
                 raise NonFiniteLoss(
                     f"none of the {len(pairs)} pairs of losses is finite; nothing has been changed"
@@ -64,6 +62,7 @@ class _DirectionMethod(ZerothOrder):
             self._report_nonfinite(
                 len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"
             )
+            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
             self._move(usable)
             self._generator = generator
         mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
@@ -89,6 +88,16 @@ class _DirectionMethod(ZerothOrder):
             for tensor in self._trainable():
                 tensor.copy_(saved[id(tensor)])
         return pairs
+
+    def _usable(self, pair: Pair) -> bool:
+        """Both losses are finite, and so is their quotient in the precision of every tensor."""
+        _, up, down = pair
+        options = self._groups_by_tensor()
+        return all(
+            abs(up - down) / (2 * float(options[id(tensor)]["eps"]))
+            <= torch.finfo(Kind.of(tensor).dtype).max
+            for tensor in self._trainable()
+        )
 
     def _seeds(self) -> tuple[list[int], Tensor]:
         generator = torch.Generator()
@@ -118,8 +127,9 @@ class _DirectionMethod(ZerothOrder):
         for (seed, _, _), weight in zip(pairs, self._weights(pairs), strict=True):
             for tensor, u in self._direction(seed):
                 group = options[id(tensor)]
-                slope = weight / (2 * float(group["eps"]))
-                tensor.add_(u, alpha=-float(group["lr"]) * slope / len(pairs))
+                if lr := float(group["lr"]):  # to add nothing would still turn -0.0 into 0.0
+                    slope = weight / (2 * float(group["eps"]))
+                    tensor.add_(u.mul_(slope / len(pairs)), alpha=-lr)
 
     def _weights(self, pairs: list[Pair]) -> list[float]:
         return [up - down for _, up, down in pairs]
@@ -226,6 +236,11 @@ class EvolutionStrategy(_DirectionMethod):
     def __init__(self, params: Any, lr: float, *, shaping: str = "none", **options: Any) -> None:
         self.shaping = check_choice("shaping", shaping, ("none", "rank"))
         super().__init__(params, lr, **options)
+
+    def _usable(self, pair: Pair) -> bool:
+        if self.shaping == "none":
+            return super()._usable(pair)
+        return isfinite(pair[1]) and isfinite(pair[2])  # ranks do not overflow
 
     def _weights(self, pairs: list[Pair]) -> list[float]:
         if self.shaping == "none":

@@ -1,0 +1,148 @@
+"""What a block of probes changes in one activation.
+
+K probes change an activation of the unperturbed pass, `base`. Often each of them touches one
+unit or channel alone; then only that slab is kept, and everything outside it equals `base`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Change:
+    """K changed versions of `base`, stacked along a leading dimension.
+
+    A dense change stores tensors of shape ``(K, *base.shape)``. A slab stores, for the k-th
+    probe, the `width` entries from ``starts[k]`` on along dimension `dim` of `base`: tensors of
+    shape ``(K, *base.shape)`` with `width` in the place of ``base.shape[dim]``. If all probes
+    touch the same slab, `starts` has one entry.
+
+    Either the changed values or their difference from `base` is stored, whichever the operation
+    that made them gave; the other is derived. Linear operations work on differences, so that
+    what is small never is the difference of two large numbers without need.
+    """
+
+    base: Tensor
+    K: int
+    values: Tensor | None = None
+    difference: Tensor | None = None
+    dim: int | None = None
+    starts: tuple[int, ...] = (0,)
+    width: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        return self.dim is None
+
+    @property
+    def is_single(self) -> bool:
+        """All probes touch the same slab."""
+        return len(self.starts) == 1
+
+    @property
+    def stored(self) -> Tensor:
+        stored = self.values if self.values is not None else self.difference
+        assert stored is not None
+        return stored
+
+    def base_part(self) -> Tensor:
+        """What `base` holds where the change is, broadcastable against the stored tensors."""
+        return self.restrict(self.base)
+
+    def restrict(self, like: Tensor) -> Tensor:
+        """The part of a tensor shaped as `base` that this change covers."""
+        if self.dim is None:
+            return like.unsqueeze(0)
+        if self.is_single:
+            return like.narrow(self.dim, self.starts[0], self.width).unsqueeze(0)
+        index = self.index(like.device)
+        picked = like.index_select(self.dim, index.flatten())
+        shape = (*like.shape[: self.dim], self.K, self.width, *like.shape[self.dim + 1 :])
+        return picked.reshape(shape).movedim(self.dim, 0)
+
+    def index(self, device: torch.device) -> Tensor:
+        """Indices along `dim` that each probe covers, (K, width) or (1, width)."""
+        starts = torch.tensor(self.starts, device=device)
+        return starts[:, None] + torch.arange(self.width, device=device)
+
+    def new(self) -> Tensor:
+        """The changed values."""
+        if self.values is not None:
+            return self.values
+        assert self.difference is not None
+        return self.base_part() + self.difference
+
+    def delta(self) -> Tensor:
+        """What was added to `base`."""
+        if self.difference is not None:
+            return self.difference
+        assert self.values is not None
+        return self.values - self.base_part()
+
+    def with_values(self, base: Tensor, values: Tensor, **where: Any) -> Change:
+        """The same probes, after an operation that gave changed values."""
+        return replace(self, base=base, values=values, difference=None, **where)
+
+    def with_delta(self, base: Tensor, difference: Tensor, **where: Any) -> Change:
+        """The same probes, after an operation that gave differences."""
+        return replace(self, base=base, values=None, difference=difference, **where)
+
+    def densify(self) -> Change:
+        """The same change, stored whole."""
+        if self.dim is None:
+            return self
+        dim = self.dim + 1
+        whole = self.base.unsqueeze(0).expand(self.K, *self.base.shape).clone()
+        new = self.new()
+        if self.is_single:
+            whole.narrow(dim, self.starts[0], self.width).copy_(new)
+        else:
+            shape = [1] * whole.dim()
+            shape[0], shape[dim] = self.K, self.width
+            index = self.index(whole.device).view(shape).expand_as(new)
+            whole.scatter_(dim, index, new)
+        return Change(self.base, self.K, values=whole)
+
+    def split(self) -> list[tuple[slice, Change]]:
+        """Cut into changes that are single, each with the probes it holds (which are adjacent)."""
+        if self.dim is None or self.is_single:
+            return [(slice(0, self.K), self)]
+        parts = []
+        first = 0
+        for k in range(1, self.K + 1):
+            if k == self.K or self.starts[k] != self.starts[first]:
+                where = slice(first, k)
+                stored = {
+                    name: None if tensor is None else tensor[where]
+                    for name, tensor in (("values", self.values), ("difference", self.difference))
+                }
+                part = replace(self, K=k - first, starts=(self.starts[first],), **stored)  # type: ignore[arg-type]
+                parts.append((where, part))
+                first = k
+        return parts
+
+
+def dense(base: Tensor, *, values: Tensor | None = None, delta: Tensor | None = None) -> Change:
+    """A change that is stored whole."""
+    stored = values if values is not None else delta
+    assert stored is not None
+    return Change(base, len(stored), values=values, difference=delta)
+
+
+def slab(base: Tensor, dim: int, starts: list[int], width: int, delta: Tensor) -> Change:
+    """A change of `width` entries along `dim`, from another start for each probe."""
+    K = len(starts)
+    same = all(start == starts[0] for start in starts)
+    return Change(
+        base,
+        K,
+        difference=delta,
+        dim=dim % base.dim(),
+        starts=(starts[0],) if same else tuple(starts),
+        width=width,
+    )

@@ -1,0 +1,237 @@
+"""Propagate what a block of probes changes, and nothing else, from the layer to the loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from . import rules as _rules  # noqa: F401  (registers them)
+from .change import Change
+from .graph import Graph, Node, Ref, Run, map_refs
+from .losses import LossChange
+from .registry import Call, Moves, rules
+
+
+class Plan:
+    """What happens to the elements of one parameter: where they enter, what follows."""
+
+    def __init__(self, model: nn.Module, graph: Graph, name: str) -> None:
+        self.name = name
+        self.entry = graph.sources[name][0]
+        reached = {self.entry}
+        self.nodes: list[int] = []
+        for node in graph.nodes[self.entry + 1 :]:
+            if any(ref in reached for ref in _references(node)):
+                reached.add(node.position)
+                if node.op != "output":
+                    self.nodes.append(node.position)
+        self.last_use = {
+            i: max((u for u in graph.users[i] if u in reached), default=i) for i in reached
+        }
+        self.rule = "vmap"
+        self.dense_from: str | None = None
+        self.work = 0  # numbers computed for one probe, in the last propagation
+        self.peak = 0  # bytes of the largest activation stored for one probe
+
+
+def propagate(
+    run: Run, plan: Plan, parameter: Tensor, moves: Moves
+) -> tuple[dict[int, Any], Callable[[Any], Any]]:
+    """The changes of the model's output, by node, and a function that resolves references."""
+    graph = run.graph
+    changes: dict[int, Any] = {}
+    plan.work, plan.peak, plan.dense_from = 0, 0, None
+    entry = graph.nodes[plan.entry]
+    changes[plan.entry] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
+    for position in plan.nodes:
+        node = graph.nodes[position]
+        changes[position] = _note(plan, node, _follow(run, node, changes))
+        for used in _references(node):
+            if used in changes and plan.last_use.get(used) == position:
+                del changes[used]
+    return changes, lambda structure: map_refs(structure, lambda ref: changes.get(ref.position))
+
+
+def _note(plan: Plan, node: Node, change: Any) -> Any:
+    for part in tree_flatten(change, is_leaf=lambda c: isinstance(c, Change))[0]:
+        if isinstance(part, Change):
+            size = part.stored.numel() // max(part.K, 1)
+            plan.work += size
+            plan.peak = max(plan.peak, size * part.stored.element_size())
+            if part.is_dense and plan.dense_from is None:
+                plan.dense_from = node.name
+    return change
+
+
+# --- where a parameter enters ----------------------------------------------------------------------
+
+
+def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) -> Any:
+    if node.op == "get_attr":
+        plan.rule = "tensor"
+        return Change(parameter.detach(), moves.K, values=_moved(parameter, moves))
+    call = run.call(node)
+    assert call.module is not None
+    local = next(n for n, p in call.module.named_parameters() if p is parameter)
+    source = rules.sources.get((type(call.module), local))
+    if source is not None:
+        plan.rule = f"{type(call.module).__name__}.{local}"
+        return source(call, moves)
+    plan.rule = f"vmap of {type(call.module).__name__}"
+    module = call.module
+
+    def apply(value: Tensor) -> Any:
+        return functional_call(module, {local: value}, call.args, call.kwargs)
+
+    return _stacked(call.out, _over_probes(apply, _moved(parameter, moves)))
+
+
+def _moved(parameter: Tensor, moves: Moves) -> Tensor:
+    """K copies of a parameter, each with one element moved."""
+    stack = (
+        parameter.detach()
+        .expand(moves.K, *parameter.shape)
+        .clone(memory_format=torch.contiguous_format)
+    )
+    flat = stack.view(moves.K, -1)
+    k, index = torch.arange(moves.K), torch.tensor(moves.index)
+    flat[k, index] += moves.steps
+    return stack
+
+
+# --- what follows ----------------------------------------------------------------------------------
+
+
+def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
+    call = run.call(node)
+    changed = _changed_arguments(node, changes)
+    if call.target is _GETITEM and not isinstance(changed.get(0), Change) and 0 in changed:
+        return changed[0][call.args[1]]  # one of several outputs
+    plain = all(isinstance(change, Change) for change in changed.values())
+    if plain:
+        key = type(call.module) if call.module is not None else call.target
+        rule = rules.flows.get(key) if _hashable(key) else None
+        if rule is not None:
+            result = rule(call, changed)
+            if result is not None:
+                return result
+    return _generic(run, node, call, changes)
+
+
+def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, value in [*enumerate(node.args), *node.kwargs.items()]:
+        if isinstance(value, Ref) and value.position in changes:
+            found[key] = changes[value.position]
+        elif isinstance(value, (list, tuple)):
+            for j, item in enumerate(value):
+                if isinstance(item, Ref) and item.position in changes:
+                    found[key, j] = changes[item.position]
+    return found
+
+
+def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
+    """No rule: the operation itself, over the stacked probes."""
+    used = sorted({ref for ref in _references(node) if ref in changes})
+    stacks = {ref: _dense_values(changes[ref]) for ref in used}
+
+    def apply(values: dict[int, Any]) -> Any:
+        def value(ref: Ref) -> Any:
+            return values.get(ref.position, run.values[ref.position])
+
+        args, kwargs = map_refs(node.args, value), map_refs(node.kwargs, value)
+        if call.module is not None:
+            return call.module(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], call.target)(*args[1:], **kwargs)
+        return call.target(*args, **kwargs)
+
+    return _stacked(call.out, _over_probes(apply, stacks))
+
+
+def _dense_values(change: Any) -> Any:
+    return tree_map(lambda c: c.densify().new(), change, is_leaf=lambda c: isinstance(c, Change))
+
+
+def _over_probes(fn: Callable[[Any], Any], stacks: Any) -> Any:
+    """`fn` for every probe at once where vmap can, one after the other where it cannot."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*performance drop.*")
+        warnings.filterwarnings("ignore", message=".*batching rule.*")
+        try:
+            return vmap(fn, randomness="error")(stacks)
+        except Exception:  # no batching rule, or values that Python looks at
+            leaves, spec = tree_flatten(stacks)
+            results = [
+                fn(tree_unflatten([leaf[k] for leaf in leaves], spec))
+                for k in range(len(leaves[0]))
+            ]
+            return tree_map(lambda *parts: torch.stack(parts), *results)
+
+
+def _stacked(base: Any, values: Any) -> Any:
+    """Dense changes, for every tensor of an output structure."""
+    return tree_map(
+        lambda b, v: Change(b, len(v), values=v) if isinstance(b, Tensor) else b, base, values
+    )
+
+
+def _references(node: Node) -> list[int]:
+    found: list[int] = []
+    map_refs((node.args, node.kwargs), lambda ref: found.append(ref.position))
+    return found
+
+
+def _hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+from operator import getitem as _GETITEM  # noqa: E402, N812
+
+
+# --- the loss ---------------------------------------------------------------------------------------
+
+
+def loss_changes(
+    run: Run,
+    plan: Plan,
+    parameter: Tensor,
+    moves: Moves,
+    loss_change: LossChange | None,
+    loss_fn: Callable[[Any, Any], Tensor],
+    target: Any,
+) -> Tensor:
+    """f(x + step e_i) - f(x) for every move, float64 on the CPU."""
+    changes, _ = propagate(run, plan, parameter, moves)
+    output = run.graph.output
+    if isinstance(output, Ref) and loss_change is not None:
+        change = changes.get(output.position)
+        if change is None:  # the output does not depend on this parameter
+            return torch.zeros(moves.K, dtype=torch.float64)
+        return loss_change(change, target).cpu()
+    found = {ref: _dense_values(changes[ref]) for ref in sorted(_refs_in(output)) if ref in changes}
+    if not found:
+        return torch.zeros(moves.K, dtype=torch.float64)
+
+    def loss(values: dict[int, Any]) -> Tensor:
+        whole = map_refs(output, lambda r: values.get(r.position, run.values[r.position]))
+        return loss_fn(whole, target)
+
+    losses = _over_probes(loss, found)
+    return losses.double().cpu() - float(loss_fn(run.output, target))
+
+
+def _refs_in(structure: Any) -> set[int]:
+    found: set[int] = set()
+    map_refs(structure, lambda ref: found.add(ref.position))
+    return found

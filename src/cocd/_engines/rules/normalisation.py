@@ -1,0 +1,118 @@
+"""Normalisation layers. BatchNorm keeps channels apart in both modes; the others mix features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..change import Change, slab
+from ..registry import Call, Moves, rules, stacked
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def _uses_batch(module: Any) -> bool:
+    return bool(module.training or module.running_mean is None)
+
+
+@rules.source(*_BATCH_NORMS, parameter="weight")
+def batch_norm_weight(call: Call, moves: Moves) -> Change:
+    """The normalised channel times the step."""
+    m: Any = call.module
+    x = call.args[0]
+    plain = F.batch_norm(
+        x, None if _uses_batch(m) else m.running_mean, None if _uses_batch(m) else m.running_var,
+        None, None, _uses_batch(m), 0.0, m.eps,
+    )  # fmt: skip
+    return _scaled(call, plain, moves)
+
+
+@rules.source(*_BATCH_NORMS, parameter="bias")
+@rules.source(nn.GroupNorm, parameter="bias")
+def channel_bias(call: Call, moves: Moves) -> Change:
+    """One channel moves by the step."""
+    return _scaled(call, torch.ones_like(call.out[:, :1]).expand_as(call.out), moves)
+
+
+def _scaled(call: Call, by: Tensor, moves: Moves) -> Change:
+    picked = by.movedim(1, 0)[moves.index].unsqueeze(2)  # (K, N, 1, *space)
+    steps = moves.steps.view(-1, *[1] * call.out.dim())
+    return slab(call.out, 1, moves.index, 1, picked * steps)
+
+
+@rules.flow(*_BATCH_NORMS)
+def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Each probe's own statistics in train mode, the running ones in eval mode."""
+    x, m = changes[0], call.module
+    assert m is not None
+    if x.dim not in (None, 1):
+        x = x.densify()
+    # (K, N, C, ...) -> (N, K * C, ...): every probe's channel is normalised on its own.
+    new = x.new()
+    K, N, C = new.shape[:3]
+    wide = new.transpose(0, 1).reshape(N, K * C, *new.shape[3:])
+
+    def spread(v: Any) -> Any:
+        if v is None:
+            return None
+        shape = [1] * x.base.dim()
+        shape[1] = -1
+        part = x.restrict(v.view(shape)) if x.dim is not None else v.view(1, *shape)
+        return part.reshape(part.shape[0], -1).expand(K, C).reshape(-1)
+
+    batch = _uses_batch(m)
+    out = F.batch_norm(
+        wide, None if batch else spread(m.running_mean), None if batch else spread(m.running_var),
+        spread(m.weight), spread(m.bias), batch, 0.0, m.eps,  # type: ignore[arg-type]
+    )  # fmt: skip
+    out = out.reshape(N, K, C, *new.shape[3:]).transpose(0, 1)
+    return x.with_values(call.out, out)
+
+
+@rules.source(nn.LayerNorm, parameter="weight")
+def layer_norm_weight(call: Call, moves: Moves) -> Change:
+    """The normalised feature times the step."""
+    m: Any = call.module
+    plain = F.layer_norm(call.args[0], m.normalized_shape, None, None, m.eps)
+    return _features(call, plain, moves, len(m.normalized_shape))
+
+
+@rules.source(nn.LayerNorm, parameter="bias")
+def layer_norm_bias(call: Call, moves: Moves) -> Change:
+    """One feature moves by the step."""
+    m: Any = call.module
+    return _features(call, torch.ones_like(call.out), moves, len(m.normalized_shape))
+
+
+def _features(call: Call, by: Tensor, moves: Moves, dims: int) -> Change:
+    flat = by.flatten(-dims)
+    if dims == 1:
+        picked = flat.movedim(-1, 0)[moves.index].unsqueeze(-1)
+        steps = moves.steps.view(-1, *[1] * flat.dim())
+        return slab(call.out, -1, moves.index, 1, picked * steps)
+    delta = torch.zeros(moves.K, *flat.shape, dtype=flat.dtype, device=flat.device)
+    for k, (i, step) in enumerate(zip(moves.index, moves.steps.tolist(), strict=True)):
+        delta[k, ..., i] = flat[..., i] * step
+    return Change(call.out, moves.K, difference=delta.view(moves.K, *call.out.shape))
+
+
+@rules.source(nn.GroupNorm, parameter="weight")
+def group_norm_weight(call: Call, moves: Moves) -> Change:
+    """The normalised channel times the step."""
+    m: Any = call.module
+    return _scaled(call, F.group_norm(call.args[0], m.num_groups, None, None, m.eps), moves)
+
+
+@rules.flow(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d, nn.Softmax, nn.LogSoftmax)
+def per_sample(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Features of a sample are mixed, samples are not."""
+    x, m = changes[0].densify(), call.module
+    assert m is not None
+    if isinstance(m, nn.InstanceNorm2d) and m.track_running_stats:
+        return None
+    if isinstance(m, (nn.Softmax, nn.LogSoftmax)) and (m.dim is None or m.dim % x.base.dim() == 0):
+        return None
+    return x.with_values(call.out, stacked(m, x.new()))

@@ -1,0 +1,151 @@
+"""Bad arguments: an error that names the argument and the value, before anything has changed."""
+
+import math
+
+import pytest
+import torch
+from helpers import world
+
+import cocd
+from cocd import baselines
+
+
+def parameter(n=4):
+    return torch.linspace(-1, 1, n, dtype=torch.float64).requires_grad_()
+
+
+NUMBERS = [
+    *(("lr", v) for v in (-0.1, math.inf, -math.inf, math.nan, None, "0.1", True, [0.1])),
+    *(("weight_decay", v) for v in (-1e-9, math.inf, math.nan, None)),
+    *(("eps", v) for v in (0, 0.0, -0.1, math.inf, math.nan, None, "1")),
+    *(("decay", v) for v in (-0.01, 1.01, math.inf, math.nan, None, "1")),
+]
+OPTIONS = [
+    *(("compute_budget", v) for v in (0, -1, 1.5, 2.0, "2", True, 5)),
+    *(("memory_budget", v) for v in (0, -1, 2.5, "3", False, 5)),
+    *(("difference", v) for v in ("centre", "", None, 1)),
+    *(("nonfinite", v) for v in ("ignore", None, True)),
+    *(("modules", v) for v in (3, "model", [1])),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), NUMBERS + OPTIONS)
+def test_cocd_refuses(name, value):
+    with pytest.raises(ValueError) as error:
+        cocd.CoCD([parameter()], **{"lr": 0.1, name: value})
+    assert name in str(error.value)
+    assert repr(value) in str(error.value) or f"{name}={value}" in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "value"), NUMBERS)
+def test_groups_refuse_and_so_does_a_step_after_a_bad_value_was_written(name, value):
+    x = parameter()
+    with pytest.raises(ValueError, match=name):
+        cocd.CoCD([{"params": [x], name: value}], lr=0.1)
+    optimizer = cocd.CoCD([x], lr=0.1)
+    optimizer.param_groups[0][name] = value
+    weights = x.tolist()
+    with pytest.raises(ValueError, match=name):
+        optimizer.step(lambda: (x**2).sum())
+    assert x.tolist() == weights
+    assert (optimizer.evaluations, optimizer.estimate().tolist()) == (0, [0.0] * 4)
+
+
+def test_numbers_of_other_types_are_accepted():
+    import numpy as np
+
+    x = parameter()
+    options = dict(lr=torch.tensor(0.1), eps=np.float32(0.5), decay=1, weight_decay=np.int64(0))
+    optimizer = cocd.CoCD([x], compute_budget=np.int64(2), memory_budget=np.int32(3), **options)
+    optimizer.step(lambda: (x**2).sum())
+    assert optimizer.evaluations == 5
+
+
+def test_compute_budget_above_memory_budget_names_both():
+    with pytest.raises(ValueError, match=r"compute_budget=3.*memory_budget=2"):
+        cocd.CoCD([parameter()], lr=0.1, compute_budget=3, memory_budget=2)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [[], iter(()), [{"params": []}], [torch.zeros(0, requires_grad=True)], [torch.ones(2)]],
+    ids=["empty list", "empty generator", "empty group", "empty tensor", "frozen"],
+)
+@pytest.mark.parametrize("method", [cocd.CoCD, baselines.SPSA, baselines.FiniteDifference])
+def test_nothing_to_train_is_refused(method, params):
+    with pytest.raises(ValueError, match="param"):
+        method(params, lr=0.1)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(2, dtype=torch.complex64, requires_grad=True),
+        torch.ones(2, dtype=torch.int32),
+        torch.ones(2).to_sparse().requires_grad_(),
+        torch.ones(2, device="meta", requires_grad=True),
+    ],
+    ids=["complex", "integer", "sparse", "meta"],
+)
+def test_tensors_that_cannot_be_probed_are_refused(tensor):
+    with pytest.raises(ValueError, match="params: parameter 0"):
+        cocd.CoCD([tensor], lr=0.1)
+
+
+METHODS = {
+    "CoCD": lambda x: cocd.CoCD([x], lr=0.1).step,
+    "CoherentGradient": lambda x: cocd.CoherentGradient([x], eps=0.1, compute_budget=1),
+    "SPSA": lambda x: baselines.SPSA([x], lr=0.1).step,
+    "MeZO": lambda x: baselines.MeZO([x], lr=0.0).step,
+}
+
+
+@pytest.mark.parametrize("closure", [None, 3.0, "loss"])
+@pytest.mark.parametrize("method", METHODS)
+def test_missing_closure_is_refused(method, closure):
+    with pytest.raises(ValueError) as error:
+        METHODS[method](parameter())(closure)
+    assert "closure" in str(error.value) and repr(closure) in str(error.value)
+
+
+def test_step_without_any_argument_is_refused():
+    with pytest.raises(ValueError, match=r"closure must be a function.*None"):
+        cocd.CoCD([parameter()], lr=0.1).step()
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, "None"),
+        (torch.ones(2), r"shape \(2,\)"),
+        (torch.ones(0), r"shape \(0,\)"),
+        (torch.ones((), dtype=torch.complex64), "complex64"),
+        ("0.5", "str"),
+        ([0.5], "list"),
+        (1 + 2j, "complex"),
+    ],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_closure_without_a_scalar_loss_is_refused(method, result, said):
+    x = parameter()
+    step = METHODS[method](x)
+    optimizer = getattr(step, "__self__", step)
+    before = world(optimizer) if method != "MeZO" else None
+    with pytest.raises(ValueError, match=f"closure must return .*{said}"):
+        step(lambda: result)
+    assert method == "MeZO" or world(optimizer) == before
+
+
+@pytest.mark.parametrize(
+    "loss", [float, torch.tensor, lambda v: torch.tensor([v]), lambda v: torch.tensor(v).numpy()]
+)
+def test_every_kind_of_scalar_loss_is_accepted_and_returned(loss):
+    x = parameter()
+    returned = cocd.CoCD([x], lr=0.1).step(lambda: loss(float(x.sum()) + 2.5))
+    assert type(returned) is type(loss(0.0))
+    assert float(returned) == 2.5
+
+
+def test_estimator_says_that_it_does_not_move():
+    with pytest.raises(TypeError, match="CoherentGradient estimates"):
+        cocd.CoherentGradient([parameter()], eps=0.1, compute_budget=1).step(lambda: 0.0)
