@@ -12,8 +12,9 @@ COUNTERS = ("evaluations", "skipped", "warned")  # what a failed step may change
 def frozen(tree):
     """A copy to compare by ``==``: tensors become their dtype, shape and bytes."""
     if isinstance(tree, Tensor):
-        numbers = tree.detach().contiguous().reshape(-1)
-        return str(tree.dtype), tuple(tree.shape), numbers.view(torch.uint8).numpy().tobytes()
+        numbers = tree.detach().clone(memory_format=torch.contiguous_format).view(-1)
+        content = numbers.view(torch.uint8).numpy().tobytes() if len(numbers) else b""
+        return str(tree.dtype), tuple(tree.shape), content
     if isinstance(tree, dict):
         return {key: frozen(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -70,10 +71,11 @@ class Twin:
     """CoCD told a second time, one coordinate at a time: no slots, no strides, no tensors.
 
     Every option may be one number or one for each coordinate. `fixed` coordinates are frozen.
+    `dtypes`, one for each coordinate, says how its weight is rounded (float64 if not given).
     """
 
-    def __init__(self, f, x, *, B, m=None, difference="central", **options):
-        self.f, self.B, self.m, self.difference = f, B, m, difference
+    def __init__(self, f, x, *, B, m=None, difference="central", dtypes=None, **options):
+        self.f, self.B, self.m, self.difference, self.dtypes = f, B, m, difference, dtypes
         self.x = np.zeros(0)
         self.options = {name: np.zeros(0) for name in ("lr", "eps", "decay", "weight_decay")}
         self.memory: list[tuple[int, float]] = []  # oldest first
@@ -92,7 +94,7 @@ class Twin:
         self.evaluations += 1
         x = self.x.copy()
         if i is not None:
-            x[i] += h
+            x[i] = self._rounded(i, x[i] + h)
         return float(self.f(torch.from_numpy(x)))
 
     def _slope(self, i, loss):
@@ -115,8 +117,13 @@ class Twin:
         self.cursor = (self.cursor + self.B) % n
         lr, wd, g = self.options["lr"], self.options["weight_decay"], self.estimate()
         moved = (1 - lr * wd) * self.x - lr * g
-        self.x = np.array([self.x[i] if i in self.fixed else moved[i] for i in range(n)])
+        self.x = np.array(
+            [self.x[i] if i in self.fixed else self._rounded(i, moved[i]) for i in range(n)]
+        )
         return loss
+
+    def _rounded(self, i, value) -> float:
+        return float(value if self.dtypes is None else torch.tensor(value).to(self.dtypes[i]))
 
     def estimate(self):
         g = np.zeros(len(self.x))

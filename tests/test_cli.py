@@ -14,7 +14,7 @@ import cocd
 from cocd import _cli
 from cocd._demo import methods, results, task, train
 
-STEPS = 4
+STEPS = 10
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def by_method(outcome):
 def test_zeroth_order_methods_spend_equal_evaluations(outcome):
     rows = by_method(outcome)
     assert set(rows) == {"CoCD", "BCCD", "SPSA", "SGD"}
-    assert {rows[m]["evaluations"] for m in ("CoCD", "BCCD", "SPSA")} == {65 * STEPS}
-    assert [rows[m]["steps"] for m in ("CoCD", "BCCD", "SPSA")] == [STEPS, STEPS, 26]
+    assert {rows[m]["evaluations"] for m in ("CoCD", "BCCD", "SPSA")} == {33 * STEPS}
+    assert [rows[m]["steps"] for m in ("CoCD", "BCCD", "SPSA")] == [STEPS, STEPS, 33]
     assert rows["SGD"]["first_order"]
     assert rows["SGD"]["steps"] == rows["SGD"]["evaluations"] == STEPS
 
@@ -123,7 +123,7 @@ def test_terminal_shows_progress_table_and_files(tmp_path, capsys):
     for line, row in zip(lines, rows, strict=True):
         assert f"{row['test_accuracy']:.1%}" in line
         assert f"{row['evaluations']:,}" in line
-    assert "2/2" in shown and "13/13" in shown
+    assert "10/10" in shown and "33/33" in shown
     assert shown.split()[-1].endswith("index.html")
 
 
@@ -154,11 +154,11 @@ def test_a_method_that_diverges_is_a_result(tmp_path, capsys, monkeypatch):
 
     planned = methods.methods
     monkeypatch.setattr(methods, "methods", with_absurd_rates)
-    assert _cli.main(["demo", "--steps", "4", "--out", str(tmp_path)]) == 0
+    assert _cli.main(["demo", "--steps", "10", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
     assert [row["diverged_at"] for row in rows] == [None, 2, 2]
     assert rows[0]["method"] == "CoCD"  # whatever the accuracy the others had on the way
-    assert rows[0]["evaluations"] == 4 * 65
+    assert rows[0]["evaluations"] == 10 * 33
     assert capsys.readouterr().out.count("diverged at step 2") == 2
     assert (tmp_path / "index.html").read_text().count("diverged at step 2") == 2
     assert (tmp_path / "plot.png").stat().st_size

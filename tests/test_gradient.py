@@ -75,8 +75,7 @@ def test_an_existing_gradient_tensor_is_reused():
 @pytest.mark.parametrize("share", [False, True])
 def test_channels_last_parameters(share):
     (x,) = leaves((2, 3, 2, 2))
-    y = x.detach().clone(memory_format=torch.channels_last).requires_grad_()
-    y = y.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
     assert not y.is_contiguous()
     for tensor in (x, y):
         gradient = cocd.CoherentGradient([tensor], eps=0.1, compute_budget=24, share=share)

@@ -9,7 +9,7 @@ from pathlib import Path
 from .._cli import whole_number
 from . import display, methods, page, plot, results, task, train
 
-STEPS = 400
+STEPS = 800
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

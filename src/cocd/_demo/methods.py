@@ -30,15 +30,15 @@ def methods(seed: int) -> list[Method]:
     """CoCD, what it is compared with, and the first-order oracle.
 
     >>> [(method.name, method.cost) for method in methods(seed=0)]
-    [('CoCD', 65), ('BCCD', 65), ('SPSA', 10), ('SGD', 1)]
+    [('CoCD', 33), ('BCCD', 33), ('SPSA', 10), ('SGD', 1)]
     """
     return [
         # The longer the memory, the smaller the step it bears: 0.98 wanted lr 0.08, 0.95 wanted
         # 0.15, and both learnt more slowly; lr 0.4 at this decay does not learn reliably.
-        _coordinates("CoCD", cocd.CoCD, lr=0.3, eps=0.1, compute_budget=32, decay=0.9),
+        _coordinates("CoCD", cocd.CoCD, lr=0.3, eps=0.1, compute_budget=16, decay=0.9),
         # Without memory a coordinate moves once a sweep, with this decay about ten times: hence
         # ten times the learning rate of CoCD. Tried 1.5 to 4.
-        _coordinates("BCCD", cocd.baselines.BCCD, lr=3.0, eps=0.1, compute_budget=32),
+        _coordinates("BCCD", cocd.baselines.BCCD, lr=3.0, eps=0.1, compute_budget=16),
         # Few directions and many steps. The noise of a direction grows with n, so the step is
         # small; 0.03 already goes astray for one of the seeds.
         _directions("SPSA", cocd.baselines.SPSA, lr=0.02, eps=0.01, directions=5, seed=seed),
@@ -54,7 +54,7 @@ def equal_evaluations(chosen: Iterable[Method], steps: int) -> list[tuple[Method
     the first one does.
 
     >>> [steps for _, steps in equal_evaluations(methods(seed=0), 3)]
-    [4, 4, 26, 4]
+    [10, 10, 33, 10]
     """
     chosen = list(chosen)
     first = chosen[0]

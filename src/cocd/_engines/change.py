@@ -22,15 +22,17 @@ class Change:
     shape ``(K, *base.shape)`` with `width` in the place of ``base.shape[dim]``. If all probes
     touch the same slab, `starts` has one entry.
 
-    Either the changed values or their difference from `base` is stored, whichever the operation
-    that made them gave; the other is derived. Linear operations work on differences, so that
-    what is small never is the difference of two large numbers without need.
+    The changed values are stored, or their difference from `base`, or the two factors of that
+    difference (one number a sample, one a unit), whichever the operation that made them gave;
+    the others are derived. Linear operations keep differences differences, so that what is small
+    is not the difference of two large numbers without need.
     """
 
     base: Tensor
     K: int
     values: Tensor | None = None
     difference: Tensor | None = None
+    factors: tuple[Tensor, Tensor] | None = None
     dim: int | None = None
     starts: tuple[int, ...] = (0,)
     width: int = 0
@@ -46,9 +48,14 @@ class Change:
 
     @property
     def stored(self) -> Tensor:
-        stored = self.values if self.values is not None else self.difference
-        assert stored is not None
-        return stored
+        """Values where they are stored, otherwise differences."""
+        return self.values if self.values is not None else self.delta()
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a probe has changed here."""
+        whole = self.base.numel()
+        return whole if self.dim is None else whole // self.base.shape[self.dim] * self.width
 
     def base_part(self) -> Tensor:
         """What `base` holds where the change is, broadcastable against the stored tensors."""
@@ -74,6 +81,8 @@ class Change:
         """The changed values."""
         if self.values is not None:
             return self.values
+        if self.factors is not None:
+            return torch.addcmul(self.base_part(), *self.factors)
         assert self.difference is not None
         return self.base_part() + self.difference
 
@@ -81,16 +90,22 @@ class Change:
         """What was added to `base`."""
         if self.difference is not None:
             return self.difference
+        if self.factors is not None:
+            return self.factors[0] * self.factors[1]
         assert self.values is not None
         return self.values - self.base_part()
 
     def with_values(self, base: Tensor, values: Tensor, **where: Any) -> Change:
         """The same probes, after an operation that gave changed values."""
-        return replace(self, base=base, values=values, difference=None, **where)
+        return replace(self, base=base, values=values, difference=None, factors=None, **where)
 
     def with_delta(self, base: Tensor, difference: Tensor, **where: Any) -> Change:
         """The same probes, after an operation that gave differences."""
-        return replace(self, base=base, values=None, difference=difference, **where)
+        return replace(self, base=base, values=None, difference=difference, factors=None, **where)
+
+    def with_factors(self, base: Tensor, per_sample: Tensor, per_unit: Tensor) -> Change:
+        """The same probes, dense, as an outer product that is formed when it is needed."""
+        return Change(base, self.K, factors=(per_sample, per_unit))
 
     def densify(self) -> Change:
         """The same change, stored whole."""
@@ -117,11 +132,14 @@ class Change:
         for k in range(1, self.K + 1):
             if k == self.K or self.starts[k] != self.starts[first]:
                 where = slice(first, k)
-                stored = {
-                    name: None if tensor is None else tensor[where]
-                    for name, tensor in (("values", self.values), ("difference", self.difference))
-                }
-                part = replace(self, K=k - first, starts=(self.starts[first],), **stored)  # type: ignore[arg-type]
+                part = replace(
+                    self,
+                    K=k - first,
+                    starts=(self.starts[first],),
+                    values=None if self.values is None else self.values[where],
+                    difference=None if self.values is not None else self.delta()[where],
+                    factors=None,
+                )
                 parts.append((where, part))
                 first = k
         return parts

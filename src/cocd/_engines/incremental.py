@@ -61,9 +61,8 @@ def propagate(
 def _note(plan: Plan, node: Node, change: Any) -> Any:
     for part in tree_flatten(change, is_leaf=lambda c: isinstance(c, Change))[0]:
         if isinstance(part, Change):
-            size = part.stored.numel() // max(part.K, 1)
-            plan.work += size
-            plan.peak = max(plan.peak, size * part.stored.element_size())
+            plan.work += part.numbers
+            plan.peak = max(plan.peak, part.numbers * part.base.element_size())
             if part.is_dense and plan.dense_from is None:
                 plan.dense_from = node.name
     return change

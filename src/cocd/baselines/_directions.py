@@ -248,8 +248,9 @@ class EvolutionStrategy(_DirectionMethod):
         losses = torch.tensor([[up, down] for _, up, down in pairs], dtype=torch.float64)
         # Centred ranks, -1/2 to 1/2; equal losses share the mean of their ranks.
         flat = losses.flatten()
-        below = (flat[:, None] > flat).sum(1) + 0.5 * ((flat[:, None] == flat).sum(1) - 1)
-        ranks = (below / (len(flat) - 1) - 0.5).view_as(losses)
+        below, equal = (flat[:, None] > flat).double(), (flat[:, None] == flat).double()
+        ranks = below.sum(1) + (equal.sum(1) - 1) / 2
+        ranks = (ranks / (len(flat) - 1) - 0.5).view_as(losses)
         return (ranks[:, 0] - ranks[:, 1]).tolist()
 
     def _snapshot(self) -> dict[str, Any]:

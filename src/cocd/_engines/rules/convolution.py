@@ -68,6 +68,8 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
     if x.dim not in (None, 1):
         x = x.densify()
     if x.is_dense:
+        if x.values is not None:
+            return x.with_values(call.out, _convolve(m, x.values, m.weight, m.groups, m.bias))  # type: ignore[arg-type]
         return x.with_delta(call.out, _convolve(m, x.delta(), m.weight, m.groups))  # type: ignore[arg-type]
     if m.groups == 1:
         parts = [_correction(m, part) for _, part in x.split()]
@@ -76,10 +78,12 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
     return _grouped(call, x)
 
 
-def _convolve(m: Any, delta: Tensor, weight: Tensor, groups: int) -> Tensor:
+def _convolve(
+    m: Any, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
+) -> Tensor:
     x = padded(m, delta.flatten(0, 1))
     conv = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
-    out = conv(x, weight, None, m.stride, 0, m.dilation, groups)
+    out = conv(x, weight, bias, m.stride, 0, m.dilation, groups)
     return out.unflatten(0, delta.shape[:2])
 
 

@@ -38,20 +38,26 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
         return None
     x = changes[0]
     W: Tensor = call.module.weight if call.module is not None else call.argument(1, "weight")  # type: ignore[assignment]
-    if x.is_dense:
-        return x.with_delta(call.out, F.linear(x.delta(), W))
-    if x.dim != x.base.dim() - 1:  # whole feature vectors of some rows: apply to these rows
-        return x.with_delta(call.out, F.linear(x.delta(), W))
+    bias = call.module.bias if call.module is not None else call.argument(2, "bias")
+    if x.is_dense or x.dim != x.base.dim() - 1:  # all features, perhaps of some rows alone
+        if x.values is not None:
+            return x.with_values(call.out, _times(x.values, W, bias))  # type: ignore[arg-type]
+        return x.with_delta(call.out, _times(x.delta(), W, None))
     delta = x.delta()
     where = {"dim": None, "starts": (0,), "width": 0}
     if x.is_single:
         columns = W[:, x.starts[0] : x.starts[0] + x.width]
-        change = delta * columns[:, 0] if x.width == 1 else F.linear(delta, columns)
-        return x.with_delta(call.out, change, **where)
-    columns = W[:, x.index(W.device)].permute(1, 2, 0)  # (K, width, out)
+        if x.width == 1:
+            return x.with_factors(call.out, delta, columns[:, 0].contiguous())
+        return x.with_delta(call.out, _times(delta, columns, None), **where)
+    columns = W.T.contiguous()[x.index(W.device)]  # (K, width, out)
     if x.width == 1:
-        change = delta * columns.view(x.K, *[1] * (delta.dim() - 2), -1)
-    else:
-        change = torch.bmm(delta.reshape(x.K, -1, x.width), columns)
-        change = change.view(*delta.shape[:-1], -1)
-    return x.with_delta(call.out, change, **where)
+        per_unit = columns.view(x.K, *[1] * (delta.dim() - 2), -1)
+        return x.with_factors(call.out, delta, per_unit)
+    change = torch.bmm(delta.reshape(x.K, -1, x.width), columns)
+    return x.with_delta(call.out, change.view(*delta.shape[:-1], -1), **where)
+
+
+def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
+    """One large product: F.linear would make K small ones of a stack that is not contiguous."""
+    return F.linear(x.reshape(-1, x.shape[-1]), W, bias).view(*x.shape[:-1], -1)
