@@ -26,6 +26,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("demo", "learn handwritten digits by four methods", "cocd._demo.command", extra="demo"),
+    Command("bench", "measure what a step costs", "cocd._bench.command"),
 )
 
 # What an extra of pyproject.toml brings: import name and the name that pip knows.

@@ -7,6 +7,7 @@ cannot follow (control flow on data) is refused here and left to the other engin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +156,7 @@ class Run:
         self.graph = graph
         self.values: list[Any] = [None] * len(graph.nodes)
         self.noise: dict[int, Tensor] = {}
+        self._memo: dict[Any, Any] = {}
         given = _bind(graph, inputs)
         for node in graph.nodes:
             self.values[node.position] = self._execute(node, given)
@@ -163,6 +165,12 @@ class Run:
     def resolve(self, structure: Any) -> Any:
         """Replace references by the values they stand for."""
         return _map(structure, lambda ref: self.values[ref.position])
+
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something derived from this pass, made once."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
 
     def call(self, node: Node) -> Call:
         """What a node was called with and what it gave."""
@@ -193,7 +201,8 @@ class Run:
             module = self.model.get_submodule(node.module_name)
             if isinstance(module, _DROPOUTS) and module.training and module.p > 0:
                 return self._dropout(node, args[0], module.p)
-            return module(*args, **kwargs)
+            # No hooks, or the model would not have been traced: the forward is all there is.
+            return module.forward(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         if node.target is F.dropout:

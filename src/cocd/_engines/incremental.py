@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from . import fusion
 from . import rules as _rules  # noqa: F401  (registers them)
 from .change import Change
 from .graph import Graph, Node, Ref, Run, map_refs
 from .losses import LossChange
 from .registry import Call, Moves, rules
+from .scratch import Scratch
 
 
 class Plan:
@@ -34,28 +37,63 @@ class Plan:
         self.last_use = {
             i: max((u for u in graph.users[i] if u in reached), default=i) for i in reached
         }
+        self.local = _local_name(model, graph.nodes[self.entry], name)
+        self.chains = fusion.chains(model, graph)
         self.rule = "vmap"
         self.dense_from: str | None = None
         self.work = 0  # numbers computed for one probe, in the last propagation
         self.peak = 0  # bytes of the largest activation stored for one probe
 
+    def between(self, first: int, last: int) -> list[int]:
+        """The nodes behind `first` up to `last` that this parameter reaches."""
+        return [i for i in self.nodes if first < i <= last]
+
+
+def _local_name(model: nn.Module, node: Node, name: str) -> str:
+    if node.module_name is None:
+        return ""
+    parameter = model.get_parameter(name)
+    module = model.get_submodule(node.module_name)
+    return next(local for local, p in module.named_parameters() if p is parameter)
+
+
+def _first(node: Node) -> int:
+    return node.args[0].position if node.args and isinstance(node.args[0], Ref) else -1
+
 
 def propagate(
-    run: Run, plan: Plan, parameter: Tensor, moves: Moves
-) -> tuple[dict[int, Any], Callable[[Any], Any]]:
-    """The changes of the model's output, by node, and a function that resolves references."""
+    run: Run, plan: Plan, parameter: Tensor, moves: Moves, scratch: Scratch
+) -> dict[int, Any]:
+    """What changes, by node; of nodes that nobody reads any more nothing is kept."""
     graph = run.graph
     changes: dict[int, Any] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
+    done = plan.entry  # a fused chain answers for several nodes at once
     entry = graph.nodes[plan.entry]
-    changes[plan.entry] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
+    chain = plan.chains.get(plan.entry)
+    fused = chain and fusion.enter(run, chain, plan.local, moves, scratch)
+    if chain and fused:
+        done = chain.last
+        changes[done] = _note(plan, graph.nodes[done], fused)
+        plan.rule = f"{entry.target.__name__}.{plan.local} (fused)"
+    else:
+        changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
+    skipped: set[int] = set(plan.between(plan.entry, done))
     for position in plan.nodes:
+        if position in skipped:
+            continue
         node = graph.nodes[position]
-        changes[position] = _note(plan, node, _follow(run, node, changes))
+        chain = plan.chains.get(position)
+        fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
+        if chain and fused:
+            skipped.update(plan.between(position, chain.last))
+            changes[chain.last] = _note(plan, graph.nodes[chain.last], fused)
+        else:
+            changes[position] = _note(plan, node, _follow(run, node, changes))
         for used in _references(node):
             if used in changes and plan.last_use.get(used) == position:
                 del changes[used]
-    return changes, lambda structure: map_refs(structure, lambda ref: changes.get(ref.position))
+    return changes
 
 
 def _note(plan: Plan, node: Node, change: Any) -> Any:
@@ -77,7 +115,7 @@ def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) ->
         return Change(parameter.detach(), moves.K, values=_moved(parameter, moves))
     call = run.call(node)
     assert call.module is not None
-    local = next(n for n, p in call.module.named_parameters() if p is parameter)
+    local = plan.local
     source = rules.sources.get((type(call.module), local))
     if source is not None:
         plan.rule = f"{type(call.module).__name__}.{local}"
@@ -110,7 +148,7 @@ def _moved(parameter: Tensor, moves: Moves) -> Tensor:
 def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
     call = run.call(node)
     changed = _changed_arguments(node, changes)
-    if call.target is _GETITEM and not isinstance(changed.get(0), Change) and 0 in changed:
+    if call.target is getitem and not isinstance(changed.get(0), Change) and 0 in changed:
         return changed[0][call.args[1]]  # one of several outputs
     plain = all(isinstance(change, Change) for change in changed.values())
     if plain:
@@ -195,9 +233,6 @@ def _hashable(key: Any) -> bool:
     return True
 
 
-from operator import getitem as _GETITEM  # noqa: E402, N812
-
-
 # --- the loss ---------------------------------------------------------------------------------------
 
 
@@ -209,9 +244,11 @@ def loss_changes(
     loss_change: LossChange | None,
     loss_fn: Callable[[Any, Any], Tensor],
     target: Any,
+    scratch: Scratch,
 ) -> Tensor:
     """f(x + step e_i) - f(x) for every move, float64 on the CPU."""
-    changes, _ = propagate(run, plan, parameter, moves)
+    scratch.reset()
+    changes = propagate(run, plan, parameter, moves, scratch)
     output = run.graph.output
     if isinstance(output, Ref) and loss_change is not None:
         change = changes.get(output.position)

@@ -20,6 +20,7 @@ from .batched import batched_losses, call_model
 from .graph import Graph, Run, Untraceable, trace_graph
 from .incremental import Plan, loss_changes
 from .registry import Moves
+from .scratch import Scratch
 
 ENGINES = ("incremental", "batched", "sequential")
 _MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
@@ -93,6 +94,7 @@ class Objective:
         self.memory_limit = memory_limit
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
+        self._scratch = Scratch()
         self._follow_model(first=True)
         if engine == "incremental" and self.graph is None:
             raise ValueError(f"engine='incremental' is not possible: {self._untraceable}")
@@ -264,7 +266,14 @@ class Closure:
             assert self._run is not None and record.plan is not None
             known = None if objective._loss is None else losses.change_of(objective._loss)
             return loss_changes(
-                self._run, record.plan, tensor, moves, known, objective.loss_fn, self.target
+                self._run,
+                record.plan,
+                tensor,
+                moves,
+                known,
+                objective.loss_fn,
+                self.target,
+                objective._scratch,
             )
         evaluate.rewind()
         values = batched_losses(

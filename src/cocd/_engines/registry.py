@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -122,4 +123,4 @@ def stacked(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
 
 def moved_elements(shape: torch.Size, index: list[int]) -> list[list[int]]:
     """Row-major indices as one list for each dimension."""
-    return [i.tolist() for i in torch.unravel_index(torch.tensor(index), shape)]
+    return [i.tolist() for i in np.unravel_index(index, tuple(shape))]

@@ -1,10 +1,11 @@
-"""Embedding: an element of a row matters where the batch uses that row, and nowhere else."""
+"""Embeddings: an element of a row matters where the batch uses that row, and nowhere else."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from ..change import Change, slab
@@ -12,9 +13,11 @@ from ..registry import Call, Moves, moved_elements, rules
 
 
 @rules.source(nn.Embedding, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change:
+def weight_moves(call: Call, moves: Moves) -> Change | None:
     """One feature of the samples that look the row up."""
     m: Any = call.module
+    if m.max_norm is not None:  # the forward rescales rows, and with them the step
+        return None
     tokens = call.args[0]
     row, feature = moved_elements(m.weight.shape, moves.index)
     used = tokens.unsqueeze(0) == torch.tensor(row, device=tokens.device).view(
@@ -22,3 +25,30 @@ def weight_moves(call: Call, moves: Moves) -> Change:
     )
     steps = moves.steps.view(-1, *[1] * tokens.dim())
     return slab(call.out, -1, feature, 1, (used * steps).unsqueeze(-1))
+
+
+@rules.source(nn.EmbeddingBag, parameter="weight")
+def bag_weight_moves(call: Call, moves: Moves) -> Change | None:
+    """One feature of the bags that hold the row, by the weight that it has in them."""
+    m: Any = call.module
+    if m.max_norm is not None or m.mode == "max":
+        return None
+    row, feature = moved_elements(m.weight.shape, moves.index)
+    # The moved rows get numbers of their own, all others share one that counts for nothing; the
+    # padding keeps one too, because a mean leaves it out of its denominator.
+    rows = sorted(set(row))
+    number = torch.full((m.num_embeddings,), len(rows), device=m.weight.device)
+    number[rows] = torch.arange(len(rows), device=m.weight.device)
+    padding = None
+    if m.padding_idx is not None:
+        padding = len(rows) + 1
+        number[m.padding_idx] = padding
+    table = torch.eye(len(rows) + 2, len(rows), dtype=m.weight.dtype, device=m.weight.device)
+    held = F.embedding_bag(
+        number[call.args[0]], table, call.argument(1, "offsets"), mode=m.mode,
+        per_sample_weights=call.argument(2, "per_sample_weights"),
+        include_last_offset=m.include_last_offset, padding_idx=padding,
+    )  # fmt: skip
+    where = {r: i for i, r in enumerate(rows)}
+    picked = held[:, [where[r] for r in row]].T * moves.steps[:, None]
+    return slab(call.out, 1, feature, 1, picked.unsqueeze(-1))

@@ -1,0 +1,5 @@
+"""``cocd bench``: what a step costs, where its time goes, how exact its differences are.
+
+`workloads` says what is measured, `lane` takes a step apart, `measure`, `scaling`, `precision`
+and `overhead` each turn measurements into rows, `report` turns rows into tables and files.
+"""

@@ -1,0 +1,163 @@
+"""Chains of layers that one fused loop can take: linear -> activation, convolution -> max-pool ->
+activation. A chain is used where every link has one reader; anything else takes the plain rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import kernels
+from .change import Change, slab
+from .graph import Graph, Node, Run
+from .registry import Moves, moved_elements
+from .rules.convolution import padded
+from .scratch import Scratch
+
+
+class Chain:
+    """Nodes that follow each other, the first a linear or convolution layer."""
+
+    def __init__(self, head: int, pool: int | None, act: int | None, code: int, last: int) -> None:
+        self.head, self.pool, self.act, self.code, self.last = head, pool, act, code, last
+
+
+def chains(model: nn.Module, graph: Graph) -> dict[int, Chain]:
+    """All chains of a graph, by their first node."""
+    found = {}
+    for node in graph.nodes:
+        if node.target in (nn.Linear, nn.Conv2d) and node.op == "call_module":
+            last, pool, act, code = node, None, None, kernels.NONE
+            following = _only_reader(graph, last)
+            if node.target is nn.Conv2d and following is not None and _pools(model, following):
+                pool, last = following.position, following
+                following = _only_reader(graph, last)
+            if following is not None and _activation(following):
+                act, last, code = following.position, following, _activation(following)
+            if node.target is nn.Conv2d and not _is_plain(model, node):
+                continue
+            if last is not node:
+                found[node.position] = Chain(node.position, pool, act, code, last.position)
+    return found
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    users = graph.users[node.position]
+    return graph.nodes[users[0]] if len(users) == 1 else None
+
+
+def _activation(node: Node) -> int:
+    if node.target in (nn.Tanh, torch.tanh, F.tanh, "tanh"):
+        return kernels.TANH
+    if node.target in (nn.ReLU, torch.relu, F.relu, "relu"):
+        return kernels.RELU
+    return kernels.NONE
+
+
+def _pools(model: nn.Module, node: Node) -> bool:
+    if node.target is not nn.MaxPool2d or node.module_name is None:
+        return False
+    m: Any = model.get_submodule(node.module_name)
+    return (
+        _pair(m.kernel_size) == _pair(m.stride)
+        and _pair(m.padding) == (0, 0)
+        and _pair(m.dilation) == (1, 1)
+        and not m.ceil_mode
+        and not m.return_indices
+    )
+
+
+def _is_plain(model: nn.Module, node: Node) -> bool:
+    assert node.module_name is not None
+    m: Any = model.get_submodule(node.module_name)
+    return bool(m.groups == 1)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)  # type: ignore[return-value]
+
+
+def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
+    pool = (1, 1)
+    if chain.pool is not None:
+        name = run.graph.nodes[chain.pool].module_name
+        assert name is not None
+        m: Any = run.model.get_submodule(name)
+        pool = _pair(m.kernel_size)
+    return (*conv.kernel_size, *conv.stride, *conv.dilation, *pool)
+
+
+def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> Change | None:
+    """The change behind a chain, from the change before it; None where the plain rules must."""
+    if not isinstance(x, Change) or not kernels.enabled():
+        return None
+    head = run.call(run.graph.nodes[chain.head])
+    m: Any = head.module
+    out = run.values[chain.last]
+    if not kernels.suits(x.base, head.out, out, m.weight):
+        return None
+    if isinstance(m, nn.Linear):
+        return _linear(m, head.out, out, x, chain, scratch)
+    if x.dim == 1 and x.width == 1 and x.is_single:
+        return _convolution(run, m, head.out, out, x, chain, scratch)
+    return None
+
+
+def _linear(
+    m: nn.Linear, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+) -> Change | None:
+    if z.dim() != 2 or chain.act is None:
+        return None
+    stacked = scratch.take((x.K, *out.shape), out.dtype)
+    if x.dim == 1 and x.width == 1:
+        starts = torch.tensor(x.starts)
+        per_unit = m.weight.T[starts].contiguous()
+        per_sample = x.delta()[..., 0].contiguous()
+        kernels.rank_one(z.contiguous(), per_sample, per_unit, chain.code, stacked)
+        return Change(out, x.K, values=stacked)
+    if x.is_dense and x.values is not None:
+        flat = stacked.view(-1, stacked.shape[-1])
+        inputs = x.values.reshape(-1, x.values.shape[-1])
+        if m.bias is None:
+            torch.mm(inputs, m.weight.T, out=flat)
+        else:
+            torch.addmm(m.bias, inputs, m.weight.T, out=flat)
+        kernels.activate(flat, chain.code, flat)
+        return Change(out, x.K, values=stacked)
+    return None
+
+
+def _convolution(
+    run: Run, m: Any, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+) -> Change:
+    K, N = x.K, z.shape[0]
+    delta = padded(m, x.delta().flatten(0, 1))[:, 0].contiguous()
+    weight = m.weight[:, x.starts[0]]
+    filters = weight.reshape(weight.shape[0], -1).T.contiguous()
+    base = run.memo(("channels last", chain.head), lambda: z.permute(0, 2, 3, 1).contiguous())
+    stacked = scratch.take((K * N, *out.shape[1:]), out.dtype)
+    kernels.correct_and_pool(delta, filters, base, _geometry(run, chain, m), chain.code, stacked)
+    return Change(out, K, values=stacked.view(K, *out.shape))
+
+
+def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) -> Change | None:
+    """The change behind a chain when elements of its first layer's filters move."""
+    head = run.call(run.graph.nodes[chain.head])
+    m: Any = head.module
+    out = run.values[chain.last]
+    if local != "weight" or not isinstance(m, nn.Conv2d) or not kernels.enabled():
+        return None
+    if not kernels.suits(head.args[0], head.out, out, m.weight):
+        return None
+    x = run.memo(("padded", chain.head), lambda: padded(m, head.args[0]).contiguous())
+    elements = moved_elements(m.weight.shape, moves.index)
+    where = torch.tensor(elements).T.contiguous()
+    N, (H, W) = out.shape[0], out.shape[2:]
+    stacked = scratch.take((moves.K, N, H, W), out.dtype)
+    kernels.move_and_pool(
+        x, head.out.contiguous(), where, moves.steps, _geometry(run, chain, m), chain.code, stacked
+    )
+    change = slab(out, 1, elements[0], 1, stacked.unsqueeze(2))
+    return change.with_values(out, stacked.unsqueeze(2))

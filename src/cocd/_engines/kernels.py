@@ -1,0 +1,89 @@
+"""Fused loops for the corrections where the time is, with numba (``cocd[fast]``), float32 only.
+
+Plain tensor operations pass over the stacked activations once for every operation; these loops
+read the small change and the cached activations and write the result, nothing in between.
+numba rather than a C++ extension: it needs no compiler on the user's machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
+
+NONE, TANH, RELU = 0, 1, 2  # what is applied at the end of a loop
+
+
+def available() -> bool:
+    """Is numba there?"""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def enabled() -> bool:
+    """Are the fused loops in use?"""
+    return _state["on"] and available()
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Plain tensor operations alone, for comparison."""
+    before = _state["on"]
+    _state["on"] = False
+    try:
+        yield
+    finally:
+        _state["on"] = before
+
+
+def suits(*tensors: Tensor) -> bool:
+    """Are these tensors something the loops can read?"""
+    return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+
+
+def _loops() -> Any:
+    from . import _loops
+
+    # As many threads as torch uses, so that a run with a fixed number is reproducible.
+    import numba
+
+    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    return _loops
+
+
+def rank_one(base: Tensor, per_sample: Tensor, per_unit: Tensor, act: int, out: Tensor) -> None:
+    """``act(base + per_sample * per_unit)``: (N, U), (K, N), (K or 1, U) -> (K, N, U)."""
+    _loops().rank_one(base.numpy(), per_sample.numpy(), per_unit.numpy(), act, out.numpy())
+
+
+def activate(x: Tensor, act: int, out: Tensor) -> None:
+    """The activation alone, of a contiguous tensor."""
+    _loops().activate(x.view(-1).numpy(), act, out.view(-1).numpy())
+
+
+def correct_and_pool(
+    delta: Tensor, filters: Tensor, base: Tensor, geometry: tuple[int, ...], act: int, out: Tensor
+) -> None:
+    """A changed input channel's correction, max-pooled: see `_loops.correct_and_pool`."""
+    _loops().correct_and_pool(
+        delta.numpy(), filters.numpy(), base.numpy(), geometry, act, out.numpy()
+    )
+
+
+def move_and_pool(
+    x: Tensor, base: Tensor, where: Tensor, steps: Tensor, geometry: tuple[int, ...], act: int,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """A moved filter element's effect, max-pooled: see `_loops.move_and_pool`."""
+    _loops().move_and_pool(
+        x.numpy(), base.numpy(), where.numpy(), steps.numpy(), geometry, act, out.numpy()
+    )

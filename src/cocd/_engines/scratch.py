@@ -1,0 +1,37 @@
+"""Memory for stacked activations that is used again: fresh pages cost more than the arithmetic."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+class Scratch:
+    """Hands out tensors; all that were handed out are free again after `reset`."""
+
+    def __init__(self) -> None:
+        self._pools: dict[torch.dtype, list[Tensor]] = {}
+        self._taken: dict[torch.dtype, int] = {}
+
+    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised tensor, valid until the next `reset`."""
+        pool = self._pools.setdefault(dtype, [])
+        i = self._taken.get(dtype, 0)
+        size = prod(shape)
+        if i == len(pool):
+            pool.append(torch.empty(size, dtype=dtype))
+        elif len(pool[i]) < size:
+            pool[i] = torch.empty(size, dtype=dtype)
+        self._taken[dtype] = i + 1
+        return pool[i][:size].view(shape)
+
+    def reset(self) -> None:
+        """Nobody holds a tensor of this any more."""
+        self._taken.clear()
+
+    @property
+    def bytes(self) -> int:
+        """What is held."""
+        return sum(t.numel() * t.element_size() for pool in self._pools.values() for t in pool)
