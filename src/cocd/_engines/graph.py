@@ -1,12 +1,8 @@
-"""From a module to a graph of calls, and from a graph to a run that keeps its activations.
-
-torch.fx rather than torch.export: rules are about layers, and fx keeps layers whole, with their
-live parameters and buffers; no example input is needed, so a batch may have any size. What fx
-cannot follow (control flow on data) is refused here and left to the other engines.
-"""
+"""From a module to a graph of calls, and from a graph to a run that keeps its activations."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,26 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from .registry import Call
+from .registry import Call, rules
+from .tracing import trace_calls
 
-# Non-decreasing functions commute with a maximum: applied after the pooling they cost a quarter.
-_MONOTONE_MODULES = (nn.Tanh, nn.ReLU, nn.Sigmoid, nn.ReLU6, nn.Softplus, nn.ELU, nn.Hardtanh)
-_MONOTONE_FUNCTIONS = {torch.tanh, torch.relu, torch.sigmoid, F.relu, F.tanh, F.sigmoid, F.relu6,
-                       F.elu, F.softplus, F.hardtanh, "tanh", "relu", "sigmoid"}  # fmt: skip
-_MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
-_DROPOUTS = (nn.Dropout,)
-
-
-class Untraceable(Exception):
-    """The model cannot be followed call by call; the message says why."""
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        from .registry import rules
-
-        own_rule = any(kind is type(m) for kind, _ in rules.sources) or type(m) in rules.flows
-        return own_rule or super().is_leaf_module(m, module_qualified_name)
+# With these, what the input is multiplied with is kept, so that all probes share it.
+_DROPOUTS = {
+    nn.Dropout: F.dropout,
+    nn.Dropout1d: F.dropout1d,
+    nn.Dropout2d: F.dropout2d,
+    nn.Dropout3d: F.dropout3d,
+}
 
 
 @dataclass(frozen=True)
@@ -66,56 +52,16 @@ class Graph:
     inputs: list[str]
     users: list[list[int]]  # of each node, the positions that use its result
     sources: dict[str, list[int]]  # of each parameter name, the nodes that read it
+    constants: dict[str, Tensor]  # tensors that the forward makes itself
 
 
-def trace_graph(model: nn.Module) -> Graph:
+def trace_graph(model: nn.Module, given: frozenset[str] | None = None) -> Graph:
     """Follow the model's forward; raises `Untraceable` with the reason where fx cannot."""
-    hooked = [
-        name or type(m).__name__
-        for name, m in model.named_modules()
-        if m._forward_hooks or m._forward_pre_hooks
-    ]
-    if hooked:
-        raise Untraceable(f"forward hooks on {', '.join(hooked)} may change what flows through")
-    try:
-        graph = _Tracer().trace(model)
-    except Exception as error:  # fx raises many kinds, all meaning the same
-        raise Untraceable(f"torch.fx cannot follow its forward ({error})") from error
-    _pool_before_monotone(model, graph)
-    return _flatten(model, graph)
+    graph, constants = trace_calls(model, given)
+    return _flatten(model, graph, constants)
 
 
-def _pool_before_monotone(model: nn.Module, graph: fx.Graph) -> None:
-    """act -> max-pool becomes max-pool -> act, where the activation has no other reader."""
-    for node in list(graph.nodes):
-        if node.op != "call_module" or type(model.get_submodule(node.target)) not in _MAX_POOLS:
-            continue
-        act = node.args[0] if node.args else None
-        if not isinstance(act, fx.Node) or len(act.users) != 1 or not _is_monotone(model, act):
-            continue
-        before = act.args[0]
-        if not isinstance(before, fx.Node) or getattr(
-            model.get_submodule(node.target), "return_indices", False
-        ):
-            continue
-        node.replace_input_with(act, before)
-        readers = [user for user in node.users if user is not act]
-        with graph.inserting_after(node):
-            moved = graph.node_copy(act, lambda n, old=before, new=node: new if n is old else n)
-        for user in readers:
-            user.replace_input_with(node, moved)
-        graph.erase_node(act)
-
-
-def _is_monotone(model: nn.Module, node: fx.Node) -> bool:
-    if len(node.all_input_nodes) != 1:
-        return False
-    if node.op == "call_module":
-        return type(model.get_submodule(str(node.target))) in _MONOTONE_MODULES
-    return node.op in ("call_function", "call_method") and node.target in _MONOTONE_FUNCTIONS
-
-
-def _flatten(model: nn.Module, graph: fx.Graph) -> Graph:
+def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) -> Graph:
     position = {node: i for i, node in enumerate(graph.nodes)}
     shared = dict(model.named_parameters(remove_duplicate=False))
     canonical = {id(p): name for name, p in model.named_parameters()}
@@ -140,12 +86,17 @@ def _flatten(model: nn.Module, graph: fx.Graph) -> Graph:
             target = type(module)
             for local, p in module.named_parameters(prefix=module_name):
                 sources.setdefault(canonical[id(p)], []).append(i)
+            # Rules find the arguments of layers by position, however they were passed.
+            if node.kwargs:
+                bound = inspect.signature(module.forward).bind(*node.args, **node.kwargs)
+                bound.apply_defaults()
+                node.args, node.kwargs = bound.args, bound.kwargs
         elif node.op == "get_attr" and str(node.target) in shared:
             sources.setdefault(canonical[id(shared[str(node.target)])], []).append(i)
         nodes.append(
             Node(i, target, module_name, refer(node.args), refer(node.kwargs), node.name, node.op)
         )
-    return Graph(nodes, output, inputs, users, sources)
+    return Graph(nodes, output, inputs, users, sources, constants)
 
 
 class Run:
@@ -156,10 +107,11 @@ class Run:
         self.graph = graph
         self.values: list[Any] = [None] * len(graph.nodes)
         self.noise: dict[int, Tensor] = {}
+        self.random: dict[int, Tensor] = {}  # of calls without a rule that drew: generator before
         self._memo: dict[Any, Any] = {}
         given = _bind(graph, inputs)
         for node in graph.nodes:
-            self.values[node.position] = self._execute(node, given)
+            self.values[node.position] = self._watch(node, given)
         self.output = self.resolve(graph.output)
 
     def resolve(self, structure: Any) -> Any:
@@ -185,12 +137,23 @@ class Run:
             self.noise.get(node.position),
         )
 
+    def _watch(self, node: Node, given: dict[str, Any]) -> Any:
+        if not node.op.startswith("call") or has_rule(node.target):
+            return self._execute(node, given)
+        before = torch.get_rng_state()
+        value = self._execute(node, given)
+        if not torch.equal(before, torch.get_rng_state()):
+            self.random[node.position] = before
+        return value
+
     def _execute(self, node: Node, given: dict[str, Any]) -> Any:
         if node.op == "placeholder":
             return given.get(str(node.target), node.args[0] if node.args else None)
         if node.op == "output":
             return None
         if node.op == "get_attr":
+            if node.target in self.graph.constants:
+                return self.graph.constants[node.target]
             value: Any = self.model
             for part in str(node.target).split("."):
                 value = getattr(value, part)
@@ -199,22 +162,32 @@ class Run:
         if node.op == "call_module":
             assert node.module_name is not None
             module = self.model.get_submodule(node.module_name)
-            if isinstance(module, _DROPOUTS) and module.training and module.p > 0:
-                return self._dropout(node, args[0], module.p)
+            if type(module) in _DROPOUTS and module.training and module.p > 0:
+                return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
+            if getattr(module, "inplace", False):  # what it would write to is kept
+                args = (args[0].clone(), *args[1:])
             # No hooks, or the model would not have been traced: the forward is all there is.
             return module.forward(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
-        if node.target is F.dropout:
+        if node.target in _DROPOUTS.values():
             p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
             if kwargs.get("training", args[2] if len(args) > 2 else True) and p > 0:
-                return self._dropout(node, args[0], p)
+                return self._dropout(node, args[0], node.target, p)
         return node.target(*args, **kwargs)
 
-    def _dropout(self, node: Node, x: Tensor, p: float) -> Tensor:
-        # The same random numbers as F.dropout(x) draws, kept so that all probes share the mask.
-        self.noise[node.position] = F.dropout(torch.ones_like(x), p, training=True)
+    def _dropout(self, node: Node, x: Tensor, function: Callable[..., Tensor], p: float) -> Tensor:
+        # The same random numbers as function(x) draws, kept so that all probes share the mask.
+        self.noise[node.position] = function(torch.ones_like(x), p, training=True)
         return x * self.noise[node.position]
+
+
+def has_rule(target: Any) -> bool:
+    """Is there a flow for this module type, function or method?"""
+    try:
+        return target in rules.flows
+    except TypeError:  # a callable that cannot be hashed
+        return False
 
 
 def _bind(graph: Graph, inputs: Any) -> dict[str, Any]:

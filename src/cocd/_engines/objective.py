@@ -17,10 +17,11 @@ from .._warn import warn
 from ..errors import EngineWarning
 from . import losses
 from .batched import batched_losses, call_model
-from .graph import Graph, Run, Untraceable, trace_graph
+from .graph import Graph, Run, trace_graph
 from .incremental import Plan, loss_changes
 from .registry import Moves
 from .scratch import Scratch
+from .tracing import Untraceable
 
 ENGINES = ("incremental", "batched", "sequential")
 _MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache

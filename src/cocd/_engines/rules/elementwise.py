@@ -71,7 +71,8 @@ def identity(call: Call, changes: dict[Any, Change]) -> Change | None:
     return changes.get(0)
 
 
-@rules.flow(nn.Dropout, F.dropout)
+@rules.flow(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout, F.dropout1d,
+            F.dropout2d, F.dropout3d)  # fmt: skip
 def dropout(call: Call, changes: dict[Any, Change]) -> Change | None:
     """The mask of the unperturbed pass, for all probes."""
     if set(changes) != {0}:
