@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from numbers import Real
 from types import TracebackType
 from typing import Any
@@ -91,9 +92,14 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._random.rewind()
         self._buffers.rewind()
 
-    def _call_first(self, prepare: Closure | None) -> float:
-        closure = prepare or self.closure
-        if self._modules is None:
+    def _call_first(self, prepare: Callable[[Callable[[], None]], Any] | None) -> float:
+        closure = self.closure if prepare is None else partial(prepare, self.rewind)
+        known = getattr(self.closure, "modules", None)  # a traced objective says what it runs
+        if self._modules is None and known is not None:
+            for module in known:
+                self._buffers.watch(module)
+            value = self._call(closure)
+        elif self._modules is None:
             with _watching(self._buffers):
                 value = self._call(closure)
         else:

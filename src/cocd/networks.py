@@ -103,7 +103,7 @@ def wide_mlp(
     """One hidden layer, as wide as about `n` parameters make it; half of them are in the last.
 
     >>> [parameters(wide_mlp(n)) for n in (10**4, 10**6)]
-    [9977, 1000017]
+    [9977, 999992]
     """
     hidden = round((n - outputs) / (inputs + 1 + outputs))
     if hidden < 1:

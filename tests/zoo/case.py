@@ -12,7 +12,11 @@ INCREMENTAL = {"*": "incremental"}
 
 
 class Case(NamedTuple):
-    """A model on one batch; `expected` maps patterns of parameter names to engines, first wins."""
+    """A model on one batch; `expected` maps patterns of parameter names to engines, first wins.
+
+    "incremental" means by a rule; "without a rule" means by the same engine, which then makes
+    the call itself for every probe.
+    """
 
     model: nn.Module
     loss_fn: Any

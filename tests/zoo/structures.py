@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 from .case import Case, Net, classifier, image, labels
 
-_BATCHED, _SEQUENTIAL = {"*": "batched"}, {"*": "sequential"}
+_BATCHED = {"*": "batched"}
+_NO_RULE = "without a rule"
 
 
 def mlp():
@@ -17,7 +18,8 @@ def mlp():
 def mlp_of_functions():
     def forward(m, x):
         x = x.view(x.size(0), -1)
-        x = F.gelu(m.a(x)).reshape(x.shape[0], 2, -1).mean(1)
+        x = F.gelu(input=m.a(x))
+        x = x.reshape(x.shape[0], 2, x.size(1) // 2).mean(1)
         return F.log_softmax(m.b(torch.sigmoid(2 * x - 1) ** 2), dim=1)
 
     model = Net(forward, a=nn.Linear(6, 8), b=nn.Linear(4, 3))
@@ -92,9 +94,14 @@ def bare_parameters():
     return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2))
 
 
+def one_layer():
+    return Case(nn.Linear(4, 3), nn.CrossEntropyLoss(), torch.randn(6, 4), labels(6, 3))
+
+
 def parametrised():
     layers = [nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, 3)]
-    return classifier(*layers, x=torch.randn(6, 4))
+    expected = {"0.*": _NO_RULE, "*": "incremental"}
+    return classifier(*layers, x=torch.randn(6, 4))._replace(expected=expected)
 
 
 def tied_weights():
@@ -123,14 +130,17 @@ class _Two(nn.Module):
         return self.out(torch.tanh(self.left(left)), right)
 
 
+_BILINEAR = {"out.*": _NO_RULE, "*": "incremental"}
+
+
 def two_inputs():
     inputs = (torch.randn(5, 3), torch.randn(5, 2, 6))
-    return Case(_Two(), nn.MSELoss(), inputs, torch.randn(5, 2))
+    return Case(_Two(), nn.MSELoss(), inputs, torch.randn(5, 2), _BILINEAR)
 
 
 def named_inputs():
     inputs = {"right": torch.randn(5, 2, 6), "left": torch.randn(5, 3), "scale": torch.rand(5, 1)}
-    return Case(_Two(), nn.MSELoss(), inputs, torch.randn(5, 2))
+    return Case(_Two(), nn.MSELoss(), inputs, torch.randn(5, 2), _BILINEAR)
 
 
 def two_outputs():
@@ -165,7 +175,8 @@ def control_flow():
         return m.b(x) if x.sum() > 0 else m.c(x)
 
     model = Net(forward, a=nn.Linear(4, 5), b=nn.Linear(5, 2), c=nn.Linear(5, 2))
-    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), _SEQUENTIAL)
+    expected = {"a.*": "sequential", "*": "batched"}  # behind the branch vmap can follow
+    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), expected)
 
 
 def control_flow_on_shapes():
@@ -178,6 +189,14 @@ def control_flow_on_shapes():
     layers = dict(a=nn.Linear(4, 4), norm=nn.BatchNorm1d(4), drop=nn.Dropout(0.3))
     model = Net(forward, b=nn.Linear(4, 2), **layers)
     return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), _BATCHED)
+
+
+def one_sample_without_a_batch():
+    layers = [nn.Conv2d(2, 3, 2, padding=1), nn.ReLU(), nn.MaxPool2d(2, 1), nn.AvgPool2d(2, 1)]
+    layers += [nn.Conv2d(3, 2, 1), nn.LayerNorm(2), nn.Flatten(0), nn.Linear(8, 3), nn.LayerNorm(3)]
+    expected = {"0.*": _NO_RULE, "4.*": _NO_RULE, "*": "incremental"}
+    x, target = torch.randn(2, 3, 3), torch.tensor(1)
+    return Case(nn.Sequential(*layers), nn.CrossEntropyLoss(), x, target, expected)
 
 
 def hooked():

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import measure, overhead, precision, report, scaling
+from . import blocks, measure, overhead, precision, report, scaling
 from .lane import ENGINES, accelerator
 from .workloads import MNIST, SARCOS, WORKLOADS
 
@@ -77,7 +77,7 @@ def _engines(args: argparse.Namespace, progress: report.Report) -> list[report.R
     chosen = args.engine or list(ENGINES)
     engines = [e for e in ENGINES if e in chosen and (e != "accelerated" or accelerator())]
     names = [name for name in WORKLOADS if not args.workload or name in args.workload]
-    effort = measure.QUICK if args.quick else measure.FULL
+    effort = blocks.QUICK if args.quick else blocks.FULL
     rows: list[report.Row] = []
     for i, name in enumerate(names):
         rows += measure.measure(

@@ -78,9 +78,9 @@ class _Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._closure, name)
 
-    def prepare(self) -> Any:
+    def prepare(self, *args: Any) -> Any:
         started = perf_counter()
-        value = self._closure.prepare()
+        value = self._closure.prepare(*args)
         self.forward += perf_counter() - started
         return value
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import trace
 from .._evaluate import Evaluations
@@ -42,22 +41,11 @@ def precision(
     """A row for each network and radius."""
     rows: list[Row] = []
     for w, workload in enumerate(workloads):
-        model = workload.model()
-        x, y = (part[:BATCH] for part in workload.data())
-        runs = _sample(model, samples)
+        network = _Network(workload, samples)
         for r, eps in enumerate(radii):
             done = (w + r / len(radii)) / len(workloads)
             report(f"precision: {workload.name} at eps = {eps:g}", done)
-            rows.append(
-                {
-                    "workload": workload.name,
-                    "eps": eps,
-                    **_errors(model, workload.loss, x, y, runs, eps),
-                    "coordinates": len(runs),
-                    "batch": len(x),
-                    "dtype": "float32",
-                }
-            )
+            rows.append({"workload": workload.name, "eps": eps, **network.errors(eps)})
     report("precision: done", 1.0)
     return rows
 
@@ -79,79 +67,62 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     return columns, cells
 
 
-def _sample(model: nn.Module, samples: int) -> list[Run]:
-    """Coordinates at evenly spaced places of every tensor."""
-    return [
-        Run(t, i, i + 1)
-        for t, p in enumerate(model.parameters())
-        for i in sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
-    ]
+class _Network:
+    """A network of float32 with its copy of float64, and some coordinates of every tensor."""
 
+    def __init__(self, workload: Workload, samples: int) -> None:
+        self.model = workload.model()
+        self.loss = workload.loss
+        self.x, self.y = (part[:BATCH] for part in workload.data())
+        self.exact = deepcopy(self.model).double()
+        self.incremental = trace(self.model, self.loss, engine="incremental")
+        self.runs = [
+            Run(t, i, i + 1)
+            for t, p in enumerate(self.model.parameters())
+            for i in sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
+        ]
 
-def _errors(
-    model: nn.Module,
-    loss: Callable[[Any, Any], Tensor],
-    x: Tensor,
-    y: Tensor,
-    runs: list[Run],
-    eps: float,
-) -> Row:
-    exact = _Float64(model, loss, x, y)
-    reached = exact.differences(model, runs, lambda w: (w + eps, w - eps))
-    meant = exact.differences(model, runs, lambda w: (w.double() + eps, w.double() - eps))
-    objective = trace(model, loss, engine="incremental")
-    closures: dict[str, Any] = {
-        "sequential": lambda: loss(model(x), y),
-        "incremental": objective(x, y),
-    }
-    found = {
-        f"{name}_error": _relative(_differences(model, closure, runs, eps), reached)
-        for name, closure in closures.items()
-    }
-    return {**found, "radius_error": _relative(reached, meant)}
+    def errors(self, eps: float) -> Row:
+        reached = self._reference(lambda w: (w + eps, w - eps))
+        meant = self._reference(lambda w: (w.double() + eps, w.double() - eps))
+        one_by_one = self._differences(lambda: self.loss(self.model(self.x), self.y), eps)
+        incremental = self._differences(self.incremental(self.x, self.y), eps)
+        return {
+            "sequential_error": _relative(one_by_one, reached),
+            "incremental_error": _relative(incremental, reached),
+            "radius_error": _relative(reached, meant),
+            "coordinates": len(self.runs),
+            "batch": len(self.x),
+            "dtype": "float32",
+        }
 
+    def _differences(self, closure: Callable[[], Any], eps: float) -> Tensor:
+        """f(x + eps e_i) - f(x - eps e_i), as an optimizer gets it."""
+        parameters: list[Tensor] = list(self.model.parameters())
+        devices = {p.device for p in parameters}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RadiusWarning)
+            with Evaluations(closure, None, devices, lambda _: None) as evaluate:
+                _, quotients = probe(evaluate, parameters, self.runs, lambda _: eps, "central")
+        return quotients.first * 2 * eps
 
-def _differences(model: nn.Module, closure: Any, runs: list[Run], eps: float) -> Tensor:
-    """f(x + eps e_i) - f(x - eps e_i) as an optimizer gets it."""
-    parameters: list[Tensor] = list(model.parameters())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RadiusWarning)
-        with Evaluations(closure, None, {p.device for p in parameters}, lambda _: None) as evaluate:
-            _, quotients = probe(evaluate, parameters, runs, lambda _: eps, "central")
-    return quotients.first * 2 * eps
+    @torch.no_grad()
+    def _reference(self, ends: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        """The same in float64; `ends` makes the two points of a float32 weight."""
+        x, y = self.x.double(), self.y.double() if self.y.is_floating_point() else self.y
+        narrow, wide = (
+            [p.view(-1) for p in model.parameters()] for model in (self.model, self.exact)
+        )
+        found = []
+        for t, i, _ in self.runs:
+            weight, losses = narrow[t][i], []
+            for end in ends(weight):
+                wide[t][i] = end.double()
+                losses.append(self.loss(self.exact(x), y))
+            wide[t][i] = weight.double()
+            found.append(losses[0] - losses[1])
+        return torch.stack(found)
 
 
 def _relative(found: Tensor, reference: Tensor) -> float:
     return float((found - reference).norm() / reference.norm())
-
-
-class _Float64:
-    """The model and its data in float64, evaluated one difference at a time."""
-
-    def __init__(
-        self, model: nn.Module, loss: Callable[[Any, Any], Tensor], x: Tensor, y: Tensor
-    ) -> None:
-        self.model = deepcopy(model).double()
-        self.loss = loss
-        self.x, self.y = x.double(), y.double() if y.is_floating_point() else y
-
-    @torch.no_grad()
-    def differences(
-        self,
-        model: nn.Module,
-        runs: list[Run],
-        ends: Callable[[Tensor], tuple[Tensor, Tensor]],
-    ) -> Tensor:
-        """The loss above minus that below; `ends` makes the two points of a float32 weight."""
-        here, wide = list(model.parameters()), list(self.model.parameters())
-        found = []
-        for t, group in groupby(runs, key=lambda run: run.tensor):
-            weights, target = here[t].detach().view(-1), wide[t].view(-1)
-            for run in group:
-                above, below = ends(weights[run.start])
-                target[run.start] = above.double()
-                up = self.loss(self.model(self.x), self.y)
-                target[run.start] = below.double()
-                found.append(up - self.loss(self.model(self.x), self.y))
-                target[run.start] = weights[run.start].double()
-        return torch.stack(found)

@@ -67,7 +67,7 @@ SARCOS = Workload(
     sequential_block=64,
     batched_block=64,
     whole_cycle=True,
-    seconds=20,
+    seconds=15,
 )
 
 MNIST = Workload(
@@ -82,9 +82,9 @@ MNIST = Workload(
     steps_per_epoch=469,
     paper_seconds_per_epoch=44.56,
     sequential_block=2,
-    batched_block=8,
+    batched_block=4,
     whole_cycle=True,
-    seconds=60,
+    seconds=45,
 )
 
 CIFAR = Workload(
@@ -99,9 +99,9 @@ CIFAR = Workload(
     steps_per_epoch=391,
     paper_seconds_per_epoch=77.03,
     sequential_block=2,
-    batched_block=8,
+    batched_block=4,
     whole_cycle=True,
-    seconds=70,
+    seconds=60,
 )
 
 # Not in the paper: the settings are ones that leave the network where it is.
@@ -117,9 +117,9 @@ RESNET = Workload(
     steps_per_epoch=1563,
     paper_seconds_per_epoch=None,
     sequential_block=1,
-    batched_block=4,
+    batched_block=2,
     whole_cycle=False,
-    seconds=80,
+    seconds=60,
 )
 
 WORKLOADS = {workload.name: workload for workload in (SARCOS, MNIST, CIFAR, RESNET)}

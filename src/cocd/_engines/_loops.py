@@ -72,6 +72,24 @@ def activate(x, act, out):
                 out[i] = _act(x[i], act)
 
 
+@njit(inline="always", fastmath=_FAST)
+def _larger(a, b):
+    return a if a > b or a != a else b
+
+
+@njit(inline="always", fastmath=_FAST)
+def _add_three(acc, d, y, p, q, r, f, g, h):
+    a, b, c = d[y, p], d[y, q], d[y, r]
+    for i in range(len(acc)):
+        acc[i] += a * f[i] + b * g[i] + c * h[i]
+
+
+@njit(inline="always", fastmath=_FAST)
+def _add_one(acc, a, f):
+    for i in range(len(acc)):
+        acc[i] += a * f[i]
+
+
 @njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
 def correct_and_pool(delta, filters, base, geometry, act, out):
     """Max-pool of base + (one changed, padded input channel) convolved with its filters.
@@ -84,24 +102,29 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
     for m in prange(M):
         n = m % N
         acc, best = np.empty(C, np.float32), np.empty(C, np.float32)
+        d = delta[m]
         for py in range(PH):
             for px in range(PW):
+                for c in range(C):
+                    best[c] = np.float32(-np.inf)
                 for inside in range(ph * pw):
                     y, x = py * ph + inside // pw, px * pw + inside % pw
+                    here = base[n, y, x]
                     for c in range(C):
-                        acc[c] = base[n, y, x, c]
+                        acc[c] = here[c]
                     for a in range(kh):
-                        for b in range(kw):
-                            d = delta[m, y * sh + a * dh, x * sw + b * dw]
-                            for c in range(C):
-                                acc[c] += d * filters[a * kw + b, c]
-                    if inside == 0:
-                        for c in range(C):
-                            best[c] = acc[c]
-                    else:
-                        for c in range(C):
-                            v = acc[c]
-                            best[c] = v if v > best[c] or v != v else best[c]
+                        row = y * sh + a * dh
+                        if kw == 3:  # the usual width, in one pass: more arrays at a time and
+                            p, q, r = x * sw, x * sw + dw, x * sw + 2 * dw  # LLVM gives up
+                            i = 3 * a
+                            _add_three(
+                                acc, d, row, p, q, r, filters[i], filters[i + 1], filters[i + 2]
+                            )
+                        else:
+                            for b in range(kw):
+                                _add_one(acc, d[row, x * sw + b * dw], filters[a * kw + b])
+                    for c in range(C):
+                        best[c] = _larger(acc[c], best[c])
                 if act == 1:
                     for c in range(C):
                         best[c] = _tanh(best[c])
@@ -119,7 +142,7 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
     x (N, C, H, W) padded, base (N, O, H', W'), where (K, 4) of output channel, input channel and
     tap -> out (K, N, H'', W'').
     """
-    kh, kw, sh, sw, dh, dw, ph, pw = geometry
+    _, _, sh, sw, dh, dw, ph, pw = geometry
     K, N, PH, PW = out.shape
     for kn in prange(K * N):
         k, n = kn // N, kn % N
@@ -135,10 +158,59 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
                     for px in range(PW):
                         q = px * pw + dx
                         v = base[n, o, y, q] + h * x[n, i, y * sh + a, q * sw + b]
-                        row[px] = v if v > row[px] or v != v else row[px]
+                        row[px] = _larger(v, row[px])
             if act == 1:
                 for px in range(PW):
                     out[k, n, py, px] = _tanh(row[px])
             else:
                 for px in range(PW):
                     out[k, n, py, px] = _act(row[px], act)
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def rank_one_through(base, per_sample, per_unit, act, before, weight, out):
+    """What a small linear layer behind the activation adds: weight @ (act(...) - before).
+
+    base (N, U), per_sample (K, N), per_unit (K or 1, U), before (N, U), weight (O, U) ->
+    out (K, N, O). The hidden units of a probe never leave the cache.
+    """
+    K, N, O = out.shape
+    U = base.shape[1]
+    many = per_unit.shape[0] > 1
+    for kn in prange(K * N):
+        k, n = kn // N, kn % N
+        d = per_sample[k, n]
+        column = per_unit[k if many else 0]
+        row = np.empty(U, np.float32)
+        if act == 1:
+            for u in range(U):
+                row[u] = _tanh(base[n, u] + d * column[u]) - before[n, u]
+        else:
+            for u in range(U):
+                row[u] = _act(base[n, u] + d * column[u], act) - before[n, u]
+        for o in range(O):
+            total = np.float32(0.0)
+            for u in range(U):
+                total += weight[o, u] * row[u]
+            out[k, n, o] = total
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def activate_through(x, act, before, weight, out):
+    """The same from changed inputs of the activation: x (K * N, U) -> out (K * N, O)."""
+    M, O = out.shape
+    N, U = before.shape
+    for m in prange(M):
+        n = m % N
+        row = np.empty(U, np.float32)
+        if act == 1:
+            for u in range(U):
+                row[u] = _tanh(x[m, u]) - before[n, u]
+        else:
+            for u in range(U):
+                row[u] = _act(x[m, u], act) - before[n, u]
+        for o in range(O):
+            total = np.float32(0.0)
+            for u in range(U):
+                total += weight[o, u] * row[u]
+            out[m, o] = total

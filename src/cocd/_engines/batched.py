@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from .incremental import _moved
 from .registry import Moves
+from .stacking import moved, quiet
 
 
 def call_model(model: nn.Module, inputs: Any, state: dict[str, Tensor] | None = None) -> Any:
@@ -32,14 +32,16 @@ def batched_losses(
 ) -> Tensor:
     """The losses at the moved points, float64 on the CPU."""
     # Buffers are written in train mode: every probe gets its own copy, which is thrown away.
+    training = any(m.training for m in model.modules())
     buffers = {
         key: value.expand(moves.K, *value.shape).clone()
         for key, value in model.named_buffers()
-        if model.training
+        if training
     }
 
     def loss(value: Tensor, state: dict[str, Tensor]) -> Tensor:
         return loss_of(call_model(model, inputs, {name: value, **state}))
 
-    losses = vmap(loss, randomness="same")(_moved(parameter, moves), buffers)
+    with quiet():
+        losses = vmap(loss, randomness="same")(moved(parameter, moves), buffers)
     return losses.to(torch.float64).cpu()

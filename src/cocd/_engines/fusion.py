@@ -1,9 +1,12 @@
-"""Chains of layers that one fused loop can take: linear -> activation, convolution -> max-pool ->
-activation. A chain is used where every link has one reader; anything else takes the plain rules."""
+"""Chains of layers that one fused loop can take.
+
+linear -> activation (-> small linear), convolution -> max-pool -> activation. A chain is used where
+every link has one reader; anything else takes the plain rules.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,15 +16,22 @@ from . import kernels
 from .change import Change, slab
 from .graph import Graph, Node, Run
 from .registry import Moves, moved_elements
-from .rules.convolution import padded
+from .rules.convolution import has_samples, padded
 from .scratch import Scratch
 
 
-class Chain:
+_SMALL = 32  # outputs of a linear layer that are summed up beside the activation
+
+
+class Chain(NamedTuple):
     """Nodes that follow each other, the first a linear or convolution layer."""
 
-    def __init__(self, head: int, pool: int | None, act: int | None, code: int, last: int) -> None:
-        self.head, self.pool, self.act, self.code, self.last = head, pool, act, code, last
+    head: int
+    pool: int | None
+    act: int | None
+    code: int  # of the activation
+    last: int  # of these three
+    tail: int | None  # a small linear layer behind them
 
 
 def chains(model: nn.Module, graph: Graph) -> dict[int, Chain]:
@@ -39,8 +49,18 @@ def chains(model: nn.Module, graph: Graph) -> dict[int, Chain]:
             if node.target is nn.Conv2d and not _is_plain(model, node):
                 continue
             if last is not node:
-                found[node.position] = Chain(node.position, pool, act, code, last.position)
+                tail = _tail(model, graph, node, last)
+                found[node.position] = Chain(node.position, pool, act, code, last.position, tail)
     return found
+
+
+def _tail(model: nn.Module, graph: Graph, head: Node, last: Node) -> int | None:
+    node = _only_reader(graph, last)
+    if head.target is not nn.Linear or node is None or node.target is not nn.Linear:
+        return None
+    assert node.module_name is not None
+    m: Any = model.get_submodule(node.module_name)
+    return node.position if m.out_features <= _SMALL else None
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
@@ -89,8 +109,8 @@ def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
     return (*conv.kernel_size, *conv.stride, *conv.dilation, *pool)
 
 
-def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> Change | None:
-    """The change behind a chain, from the change before it; None where the plain rules must."""
+def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change] | None:
+    """The change behind a chain and where that is; None where the plain rules must."""
     if not isinstance(x, Change) or not kernels.enabled():
         return None
     head = run.call(run.graph.nodes[chain.head])
@@ -99,34 +119,50 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> Change | None:
     if not kernels.suits(x.base, head.out, out, m.weight):
         return None
     if isinstance(m, nn.Linear):
-        return _linear(m, head.out, out, x, chain, scratch)
-    if x.dim == 1 and x.width == 1 and x.is_single:
-        return _convolution(run, m, head.out, out, x, chain, scratch)
+        return _linear(run, m, head.out, out, x, chain, scratch)
+    if x.dim == 1 and x.width == 1 and x.is_single and has_samples(head):
+        return chain.last, _convolution(run, m, head.out, out, x, chain, scratch)
     return None
 
 
 def _linear(
-    m: nn.Linear, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
-) -> Change | None:
+    run: Run, m: nn.Linear, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+) -> tuple[int, Change] | None:
     if z.dim() != 2 or chain.act is None:
         return None
-    stacked = scratch.take((x.K, *out.shape), out.dtype)
+    tail: Any = None if chain.tail is None else run.call(run.graph.nodes[chain.tail])
+    if tail is not None:
+        added = scratch.take((x.K, *tail.out.shape), out.dtype)
+        behind = tail.module.weight.detach().contiguous()
     if x.dim == 1 and x.width == 1:
-        starts = torch.tensor(x.starts)
-        per_unit = m.weight.T[starts].contiguous()
+        per_unit = m.weight.detach()[:, list(x.starts)].T.contiguous()
         per_sample = x.delta()[..., 0].contiguous()
-        kernels.rank_one(z.contiguous(), per_sample, per_unit, chain.code, stacked)
-        return Change(out, x.K, values=stacked)
+        if tail is not None:
+            kernels.rank_one_through(z, per_sample, per_unit, chain.code, out, behind, added)
+            return _tail_change(chain, tail.out, added)
+        stacked = scratch.take((x.K, *out.shape), out.dtype)
+        kernels.rank_one(z, per_sample, per_unit, chain.code, stacked)
+        return chain.last, Change(out, x.K, values=stacked)
     if x.is_dense and x.values is not None:
+        stacked = scratch.take((x.K, *out.shape), out.dtype)
         flat = stacked.view(-1, stacked.shape[-1])
         inputs = x.values.reshape(-1, x.values.shape[-1])
         if m.bias is None:
             torch.mm(inputs, m.weight.T, out=flat)
         else:
             torch.addmm(m.bias, inputs, m.weight.T, out=flat)
+        if tail is not None:
+            kernels.activate_through(flat, chain.code, out, behind, added.view(-1, len(behind)))
+            return _tail_change(chain, tail.out, added)
         kernels.activate(flat, chain.code, flat)
-        return Change(out, x.K, values=stacked)
+        return chain.last, Change(out, x.K, values=stacked)
     return None
+
+
+def _tail_change(chain: Chain, base: Tensor, added: Tensor) -> tuple[int, Change]:
+    """What a small linear layer at the end of a chain adds."""
+    assert chain.tail is not None
+    return chain.tail, Change(base, len(added), difference=added)
 
 
 def _convolution(
@@ -149,7 +185,7 @@ def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) ->
     out = run.values[chain.last]
     if local != "weight" or not isinstance(m, nn.Conv2d) or not kernels.enabled():
         return None
-    if not kernels.suits(head.args[0], head.out, out, m.weight):
+    if not has_samples(head) or not kernels.suits(head.args[0], head.out, out, m.weight):
         return None
     x = run.memo(("padded", chain.head), lambda: padded(m, head.args[0]).contiguous())
     elements = moved_elements(m.weight.shape, moves.index)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from operator import getitem
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.func import functional_call
+from torch.utils._pytree import tree_flatten
 
 from . import fusion
 from . import rules as _rules  # noqa: F401  (registers them)
 from .change import Change
-from .graph import Graph, Node, Ref, Run, map_refs
+from .graph import Graph, Node, Ref, Run, has_rule, map_refs
 from .losses import LossChange
 from .registry import Call, Moves, rules
 from .scratch import Scratch
+from .stacking import changes_of, is_change, moved, over_probes, replaced, stacks_of
 
 
 class Plan:
@@ -80,16 +80,19 @@ def propagate(
         changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
     skipped: set[int] = set(plan.between(plan.entry, done))
     for position in plan.nodes:
-        if position in skipped:
-            continue
         node = graph.nodes[position]
+        if position in skipped or not any(used in changes for used in _references(node)):
+            continue
         chain = plan.chains.get(position)
         fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
         if chain and fused:
-            skipped.update(plan.between(position, chain.last))
-            changes[chain.last] = _note(plan, graph.nodes[chain.last], fused)
+            last, change = fused
+            skipped.update(plan.between(position, last))
+            changes[last] = _note(plan, graph.nodes[last], change)
         else:
-            changes[position] = _note(plan, node, _follow(run, node, changes))
+            change = _note(plan, node, _follow(run, node, changes))
+            if any(map(is_change, tree_flatten(change, is_leaf=is_change)[0])):
+                changes[position] = change
         for used in _references(node):
             if used in changes and plan.last_use.get(used) == position:
                 del changes[used]
@@ -97,7 +100,7 @@ def propagate(
 
 
 def _note(plan: Plan, node: Node, change: Any) -> Any:
-    for part in tree_flatten(change, is_leaf=lambda c: isinstance(c, Change))[0]:
+    for part in tree_flatten(change, is_leaf=is_change)[0]:
         if isinstance(part, Change):
             plan.work += part.numbers
             plan.peak = max(plan.peak, part.numbers * part.base.element_size())
@@ -112,34 +115,24 @@ def _note(plan: Plan, node: Node, change: Any) -> Any:
 def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) -> Any:
     if node.op == "get_attr":
         plan.rule = "tensor"
-        return Change(parameter.detach(), moves.K, values=_moved(parameter, moves))
+        return Change(parameter.detach(), moves.K, values=moved(parameter, moves))
     call = run.call(node)
     assert call.module is not None
     local = plan.local
     source = rules.sources.get((type(call.module), local))
     if source is not None:
         plan.rule = f"{type(call.module).__name__}.{local}"
-        return source(call, moves)
+        change = source(call, moves)
+        if change is not None:
+            return change
     plan.rule = f"vmap of {type(call.module).__name__}"
     module = call.module
 
     def apply(value: Tensor) -> Any:
         return functional_call(module, {local: value}, call.args, call.kwargs)
 
-    return _stacked(call.out, _over_probes(apply, _moved(parameter, moves)))
-
-
-def _moved(parameter: Tensor, moves: Moves) -> Tensor:
-    """K copies of a parameter, each with one element moved."""
-    stack = (
-        parameter.detach()
-        .expand(moves.K, *parameter.shape)
-        .clone(memory_format=torch.contiguous_format)
-    )
-    flat = stack.view(moves.K, -1)
-    k, index = torch.arange(moves.K), torch.tensor(moves.index)
-    flat[k, index] += moves.steps
-    return stack
+    stack, random = moved(parameter, moves), run.random.get(node.position)
+    return changes_of(call.out, over_probes(apply, stack, call.out, random))
 
 
 # --- what follows ----------------------------------------------------------------------------------
@@ -147,90 +140,62 @@ def _moved(parameter: Tensor, moves: Moves) -> Tensor:
 
 def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
     call = run.call(node)
-    changed = _changed_arguments(node, changes)
+    where = _changed_arguments(node, changes)
+    changed = {key: changes[position] for key, position in where.items()}
     if call.target is getitem and not isinstance(changed.get(0), Change) and 0 in changed:
         return changed[0][call.args[1]]  # one of several outputs
-    plain = all(isinstance(change, Change) for change in changed.values())
-    if plain:
-        key = type(call.module) if call.module is not None else call.target
-        rule = rules.flows.get(key) if _hashable(key) else None
-        if rule is not None:
-            result = rule(call, changed)
-            if result is not None:
-                return result
+    hidden = {used for used in _references(node) if used in changes} - set(where.values())
+    if not hidden and all(map(is_change, changed.values())) and has_rule(node.target):
+        result = rules.flows[node.target](call, changed)
+        if result is not None:
+            return result
     return _generic(run, node, call, changes)
 
 
-def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
+    """Where the changed arguments stand, and where each comes from; not those nested deeper."""
+    found: dict[Any, int] = {}
     for key, value in [*enumerate(node.args), *node.kwargs.items()]:
         if isinstance(value, Ref) and value.position in changes:
-            found[key] = changes[value.position]
+            found[key] = value.position
         elif isinstance(value, (list, tuple)):
             for j, item in enumerate(value):
                 if isinstance(item, Ref) and item.position in changes:
-                    found[key, j] = changes[item.position]
+                    found[key, j] = item.position
     return found
 
 
 def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
     """No rule: the operation itself, over the stacked probes."""
     used = sorted({ref for ref in _references(node) if ref in changes})
-    stacks = {ref: _dense_values(changes[ref]) for ref in used}
+    stacks = {ref: stacks_of(changes[ref]) for ref in used}
 
     def apply(values: dict[int, Any]) -> Any:
         def value(ref: Ref) -> Any:
-            return values.get(ref.position, run.values[ref.position])
+            return _perturbed(run, ref, values)
 
         args, kwargs = map_refs(node.args, value), map_refs(node.kwargs, value)
         if call.module is not None:
+            if getattr(call.module, "inplace", False):
+                args = (args[0].clone(), *args[1:])
             return call.module(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], call.target)(*args[1:], **kwargs)
         return call.target(*args, **kwargs)
 
-    return _stacked(call.out, _over_probes(apply, stacks))
+    random = run.random.get(node.position)
+    return changes_of(call.out, over_probes(apply, stacks, call.out, random))
 
 
-def _dense_values(change: Any) -> Any:
-    return tree_map(lambda c: c.densify().new(), change, is_leaf=lambda c: isinstance(c, Change))
-
-
-def _over_probes(fn: Callable[[Any], Any], stacks: Any) -> Any:
-    """`fn` for every probe at once where vmap can, one after the other where it cannot."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*performance drop.*")
-        warnings.filterwarnings("ignore", message=".*batching rule.*")
-        try:
-            return vmap(fn, randomness="error")(stacks)
-        except Exception:  # no batching rule, or values that Python looks at
-            leaves, spec = tree_flatten(stacks)
-            results = [
-                fn(tree_unflatten([leaf[k] for leaf in leaves], spec))
-                for k in range(len(leaves[0]))
-            ]
-            return tree_map(lambda *parts: torch.stack(parts), *results)
-
-
-def _stacked(base: Any, values: Any) -> Any:
-    """Dense changes, for every tensor of an output structure."""
-    return tree_map(
-        lambda b, v: Change(b, len(v), values=v) if isinstance(b, Tensor) else b, base, values
-    )
+def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
+    """What a node gave, with what one probe changes in it."""
+    return replaced(run.values[ref.position], values.get(ref.position, {}))
 
 
 def _references(node: Node) -> list[int]:
     found: list[int] = []
     map_refs((node.args, node.kwargs), lambda ref: found.append(ref.position))
     return found
-
-
-def _hashable(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
 
 
 # --- the loss ---------------------------------------------------------------------------------------
@@ -254,17 +219,19 @@ def loss_changes(
         change = changes.get(output.position)
         if change is None:  # the output does not depend on this parameter
             return torch.zeros(moves.K, dtype=torch.float64)
-        return loss_change(change, target).cpu()
-    found = {ref: _dense_values(changes[ref]) for ref in sorted(_refs_in(output)) if ref in changes}
+        difference = loss_change(change, target)
+        if difference is not None:
+            return difference.cpu()
+    found = {ref: stacks_of(changes[ref]) for ref in sorted(_refs_in(output)) if ref in changes}
     if not found:
         return torch.zeros(moves.K, dtype=torch.float64)
 
     def loss(values: dict[int, Any]) -> Tensor:
-        whole = map_refs(output, lambda r: values.get(r.position, run.values[r.position]))
-        return loss_fn(whole, target)
+        value = loss_fn(map_refs(output, lambda ref: _perturbed(run, ref, values)), target)
+        return value.reshape(()) if isinstance(value, Tensor) else torch.tensor(value).double()
 
-    losses = _over_probes(loss, found)
-    return losses.double().cpu() - float(loss_fn(run.output, target))
+    base = loss({})
+    return (over_probes(loss, found, base).double() - base.double()).cpu()
 
 
 def _refs_in(structure: Any) -> set[int]:

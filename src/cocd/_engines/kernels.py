@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,13 +22,10 @@ _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
 NONE, TANH, RELU = 0, 1, 2  # what is applied at the end of a loop
 
 
+@lru_cache(maxsize=1)
 def available() -> bool:
     """Is numba there?"""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("numba") is not None
 
 
 def enabled() -> bool:
@@ -51,11 +50,11 @@ def suits(*tensors: Tensor) -> bool:
 
 
 def _loops() -> Any:
+    import numba
+
     from . import _loops
 
     # As many threads as torch uses, so that a run with a fixed number is reproducible.
-    import numba
-
     numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
     return _loops
 
@@ -87,3 +86,19 @@ def move_and_pool(
     _loops().move_and_pool(
         x.numpy(), base.numpy(), where.numpy(), steps.numpy(), geometry, act, out.numpy()
     )
+
+
+def rank_one_through(
+    base: Tensor, per_sample: Tensor, per_unit: Tensor, act: int, before: Tensor, weight: Tensor,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """`rank_one` and the small linear layer behind it: see `_loops.rank_one_through`."""
+    _loops().rank_one_through(
+        base.numpy(), per_sample.numpy(), per_unit.numpy(), act, before.numpy(), weight.numpy(),
+        out.numpy(),
+    )  # fmt: skip
+
+
+def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: Tensor) -> None:
+    """`activate` and the small linear layer behind it: see `_loops.activate_through`."""
+    _loops().activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from .change import Change
 
-LossChange = Callable[[Change, Any], Tensor]  # changed output, target -> (K,) float64
+# Changed output, target -> (K,) float64, or None where this loss must be asked for every probe.
+LossChange = Callable[[Change, Any], "Tensor | None"]
 
 _FUNCTIONS: dict[Any, type[nn.Module]] = {
     F.mse_loss: nn.MSELoss,
@@ -38,45 +39,49 @@ def known(loss_fn: Any) -> nn.Module | None:
         options, loss_fn = dict(loss_fn.keywords), loss_fn.func
     if options.get("reduction", "mean") not in ("mean", "sum"):
         return None
-    if loss_fn in _FUNCTIONS if not isinstance(loss_fn, nn.Module) else False:
-        try:
-            return _FUNCTIONS[loss_fn](**options)
-        except TypeError:
-            return None
     if type(loss_fn) in _FUNCTIONS.values() and loss_fn.reduction in ("mean", "sum"):
         return loss_fn  # type: ignore[no-any-return]
-    return None
+    try:
+        return _FUNCTIONS[loss_fn](**options)
+    except (KeyError, TypeError):  # no such loss, or not with these options
+        return None
 
 
 def change_of(loss: nn.Module) -> LossChange:
     """The change of a standard loss, in float64, one number a probe."""
     if isinstance(loss, nn.MSELoss):
         return partial(_squared, loss)
-    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None and not loss.label_smoothing:
+    if isinstance(loss, nn.CrossEntropyLoss):
         return partial(_cross_entropy, loss)
-    return partial(_per_element, loss)
+    return partial(_unreduced, loss)
 
 
 def _total(per_element: Tensor, normaliser: float | Tensor) -> Tensor:
     return per_element.flatten(1).sum(1, dtype=torch.float64) / normaliser
 
 
-def _squared(loss: Any, y: Change, target: Tensor) -> Tensor:
+def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     """(b + d - t)^2 - (b - t)^2 = d (d + 2 (b - t))."""
-    residual = (y.base - target).expand_as(y.base)
-    if (y.base - target).shape != y.base.shape:
-        return _per_element(loss, y, target)
+    if target.shape != y.base.shape:  # one of them is spread over the other
+        return None
     d = y.delta()
     normaliser = y.base.numel() if loss.reduction == "mean" else 1
-    return _total(d * (d + 2 * y.restrict(residual)), normaliser)
+    return _total(d * (d + 2 * y.restrict(y.base - target)), normaliser)
 
 
-def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor:
+def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     """log sum exp(b + d) - log sum exp(b) = log(1 + sum p (exp(d) - 1)), minus d at the label."""
-    plain = target.dim() == 1 and not target.is_floating_point() and y.base.dim() == 2
+    plain = (
+        loss.weight is None
+        and not loss.label_smoothing
+        and target.dim() == 1
+        and not target.is_floating_point()
+        and y.base.dim() == 2
+        and bool(y.base.isfinite().all())  # -inf, for classes that are ruled out, has no difference
+    )
     if not plain or bool((target == loss.ignore_index).any()):
-        return _per_element(loss, y, target)
-    d = y.densify().delta() if not y.is_dense else y.delta()
+        return _unreduced(loss, y, target)
+    d = _whole_delta(y)
     p = y.base.softmax(1)
     at_label = d.gather(2, target.view(1, -1, 1).expand(len(d), -1, 1))[..., 0]
     rise = torch.log1p((torch.expm1(d) * p).sum(2))
@@ -88,20 +93,33 @@ def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor:
     return _total(rise - at_label, len(target) if loss.reduction == "mean" else 1)
 
 
-def _per_element(loss: Any, y: Change, target: Any) -> Tensor:
+def _whole_delta(y: Change) -> Tensor:
+    """The difference at every unit; of a slab without adding `base` and taking it off again."""
+    if y.is_dense:
+        return y.delta()
+    return y.with_delta(torch.zeros_like(y.base), y.delta()).densify().new()
+
+
+def _unreduced(loss: Any, y: Change, target: Any) -> Tensor | None:
     """Any standard loss: unreduced on the stacked outputs, minus unreduced on the base."""
-    y = y.densify()
-    new = y.new()
+    new = y.densify().new()
     K = len(new)
     reduction = loss.reduction
     try:
         loss.reduction = "none"
-        before = loss(y.base, target)
-        stacked_target = target.expand(K, *target.shape).flatten(0, 1)
-        after = loss(new.flatten(0, 1), stacked_target)
+        if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
+            if y.base.dim() == 1:  # a single sample, without a dimension for it
+                return None
+            before = loss(y.base, target)
+            after = loss(new.flatten(0, 1), target.expand(K, *target.shape).flatten(0, 1))
+        elif target.shape == y.base.shape:  # each element on its own
+            before = loss(y.base, target)
+            after = loss(new, target.expand(K, *target.shape))
+        else:
+            return None
     finally:
         loss.reduction = reduction
-    per_element = after.view(K, *before.shape) - before
+    per_element = after.reshape(K, *before.shape) - before
     return _total(per_element, _normaliser(loss, before, target))
 
 
@@ -114,6 +132,4 @@ def _normaliser(loss: Any, before: Tensor, target: Tensor) -> float | Tensor:
         if loss.weight is None:
             return counted.sum().double()
         return loss.weight[target[counted]].sum(dtype=torch.float64)
-    if isinstance(loss, nn.CrossEntropyLoss):  # class probabilities: the mean is over samples
-        return float(before.numel())
     return float(before.numel())

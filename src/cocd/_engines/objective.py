@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .._evaluate import Evaluations
+from .._evaluate import Evaluations, scalar
 from .._layout import gather
 from .._options import check_choice
 from .._probe import Differences, check_radius, evaluations_per_coordinate, sequential
@@ -21,7 +22,7 @@ from .graph import Graph, Run, trace_graph
 from .incremental import Plan, loss_changes
 from .registry import Moves
 from .scratch import Scratch
-from .tracing import Untraceable
+from .tracing import Untraceable, given_names, required_names
 
 ENGINES = ("incremental", "batched", "sequential")
 _MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
@@ -96,9 +97,8 @@ class Objective:
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
         self._scratch = Scratch()
-        self._follow_model(first=True)
-        if engine == "incremental" and self.graph is None:
-            raise ValueError(f"engine='incremental' is not possible: {self._untraceable}")
+        self._mark: tuple[Any, ...] = ()
+        self._follow_model(required_names(model))
 
     def __call__(self, inputs: Any, target: Any = None) -> Closure:
         """The loss on this batch, as a closure."""
@@ -114,19 +114,24 @@ class Objective:
 
     # --- following a model that may change ------------------------------------------------------
 
-    def _follow_model(self, first: bool = False) -> None:
-        """Trace again if modules, parameters or modes are not the ones that were traced."""
-        mark = _fingerprint(self.model)
-        if not first and mark == self._mark:
-            return
-        self._mark = mark
+    def _follow_model(self, given: frozenset[str]) -> None:
+        """Trace again if modules, parameters, modes or arguments are not those of the last time."""
+        mark = (given, _fingerprint(self.model))
+        if mark != self._mark:
+            self._trace(given)
+            self._mark = mark
+            self._kept = [*self.model.modules(), *self.model.parameters()]  # or ids come back
+
+    def _trace(self, given: frozenset[str]) -> None:
         self._since_check = 0
         self._untraceable = ""
         self.graph: Graph | None = None
         if self._engine in (None, "incremental"):
             try:
-                self.graph = trace_graph(self.model)
+                self.graph = trace_graph(self.model, given)
             except Untraceable as error:
+                if self._engine:
+                    raise ValueError(f"engine='incremental' is not possible: {error}") from error
                 self._untraceable = str(error)
         self._loss = losses.known(self.loss_fn)
         self._names = {id(p): name for name, p in self.model.named_parameters()}
@@ -144,15 +149,22 @@ class Objective:
             return Record("batched", reason="not used by a layer that was traced")
         return Record("incremental", plan=Plan(self.model, self.graph, name))
 
-    def _demote(self, name: str, why: str) -> None:
+    def _demote(self, name: str, why: str, loud: bool = True) -> None:
         record = self._records[name]
         following = ENGINES[ENGINES.index(record.engine) + 1]
-        warn(
-            f"{name}: the {record.engine} engine {why}; it is probed by the {following} engine "
-            "from now on",
-            EngineWarning,
-        )
         self._records[name] = Record(following, reason=f"{record.engine} engine {why}")
+        if loud:
+            warn(
+                f"{name}: the {record.engine} engine {why}; it is probed by the {following} engine "
+                "from now on",
+                EngineWarning,
+            )
+
+    def _give_up(self, why: str) -> None:
+        """The traced pass is not the model's: no parameter can be followed through it."""
+        self.graph, self._untraceable = None, why
+        self._records = {name: self._first_choice(name) for name in self._records}
+        warn(f"{why}; all parameters are probed by other engines from now on", EngineWarning)
 
     def explain(self) -> str:
         """For each parameter: engine, rule, what is recomputed, estimated and measured gain."""
@@ -170,17 +182,47 @@ class Closure:
     target: Any
     _run: Run | None = field(default=None, repr=False)
 
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Whose buffers an evaluation may change."""
+        loss_fn = self.objective.loss_fn
+        extra = (loss_fn,) if isinstance(loss_fn, nn.Module) else ()
+        return (self.objective.model, *extra)
+
     def __call__(self) -> Any:
         """The loss at the current parameters."""
         output = call_model(self.objective.model, self.inputs)
         return self.objective.loss(output, self.target)
 
-    def prepare(self) -> Any:
-        """The loss at the unperturbed point, with the activations kept for the probes."""
+    def prepare(self, rewind: Callable[[], None]) -> Any:
+        """The loss at the unperturbed point, with the activations kept for the probes.
+
+        Now and then the model itself is asked too: does the traced pass still give what it gives?
+        """
         objective = self.objective
-        objective._follow_model()
+        objective._follow_model(given_names(objective.model, self.inputs))
         if objective.graph is None:
             return self()
+        try:
+            loss, problem = self._follow(), ""
+        except Exception as error:
+            loss, problem = None, f"the traced pass fails ({_first_line(error)})"
+        objective._since_check = (objective._since_check + 1) % _RECHECK
+        if objective._since_check != 1 and not problem:
+            return loss
+        rewind()
+        actual = self()
+        objective.checks += 1
+        problem = problem or _disagreement(loss, actual)
+        if problem:
+            self._run = None
+            objective._give_up(problem)
+            return actual
+        return loss
+
+    def _follow(self) -> Any:
+        objective = self.objective
+        assert objective.graph is not None
         self._run = Run(objective.model, objective.graph, self.inputs)
         return objective.loss(self._run.output, self.target)
 
@@ -199,20 +241,26 @@ class Closure:
     ) -> Differences:
         """See `cocd._probe.Prober`."""
         objective = self.objective
-        self._check_base(evaluate, loss)
         name = objective._names.get(id(tensor))
+        truth = None
         while name is not None and objective._records[name].engine != "sequential":
             record = objective._records[name]
+            if not record.checked and truth is None:
+                truth = self._truth(evaluate, loss, tensor, index, eps)
             try:
-                if not record.checked:
-                    problem = self._check(evaluate, loss, name, tensor, index, eps)
+                if truth is not None and not record.checked:
+                    problem = self._check(evaluate, loss, name, tensor, truth)
                     if problem:
                         objective._demote(name, problem)
                         continue
                     record.checked = True
                 found = self._probe(evaluate, loss, name, tensor, index, eps, difference)
-            except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
-                objective._demote(name, f"cannot follow it ({_first_line(error)})")
+            except Warning:  # the user's filters made an error of it
+                raise
+            except Exception as error:  # whatever a rule or vmap does not expect
+                # That a model is not for vmap is no news, unless it was asked for.
+                loud = record.engine == "incremental" or objective._engine is not None
+                objective._demote(name, f"cannot follow it ({_first_line(error)})", loud)
                 continue
             evaluate.count += evaluations_per_coordinate(difference) * len(index)
             return found
@@ -289,62 +337,61 @@ class Closure:
 
     # --- never wrong in silence -------------------------------------------------------------------
 
-    def _check(
-        self,
-        evaluate: Evaluations,
-        loss: float,
-        name: str,
-        tensor: Tensor,
-        index: list[int],
-        eps: float,
-    ) -> str:
-        """Compare a few coordinates with the closure itself; says what is wrong, or nothing."""
+    def _truth(
+        self, evaluate: Evaluations, loss: float, tensor: Tensor, index: list[int], eps: float
+    ) -> Truth:
+        """A few coordinates, evaluated by the closure itself."""
         chosen = sorted({index[0], index[len(index) // 2], index[-1]})[:_CHECKED]
-        radius = max(eps, 1e-2)  # a tiny radius would leave nothing but rounding to compare
+        radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
         count = evaluate.count
         started = time.perf_counter()
         expected = sequential(evaluate, loss, tensor, chosen, radius, "central")
         spent = time.perf_counter() - started
         self.objective.checks += evaluate.count - count
         evaluate.count = count
+        return Truth(chosen, radius, expected.first, spent / (2 * len(chosen)))
+
+    def _check(
+        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
+    ) -> str:
+        """Does the engine give what the closure gives? Says what is wrong, or nothing."""
+        index, radius, expected, seconds = truth
+        found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
         record = self.objective._records[name]
-        record.one_by_one = spent / (2 * len(chosen))
-        found = self._probe(evaluate, loss, name, tensor, chosen, radius, "central")
-        record.seconds, record.probes = 0.0, 0
-        finite = expected.first.isfinite() & found.first.isfinite()
-        if not bool((expected.first.isfinite() == found.first.isfinite()).all()):
+        record.seconds, record.probes, record.one_by_one = 0.0, 0, seconds
+        if not torch.equal(expected.isfinite(), found.isfinite()):
             return "gives finite losses where the closure does not, or the other way round"
-        error = (expected.first - found.first)[finite].abs()
-        unit = torch.finfo(tensor.dtype).eps
-        allowed = 64 * unit * abs(loss) + 2e3 * unit * expected.first[finite].abs()
-        if bool((error > allowed).any()):
-            worst = int((error - allowed).argmax())
+        # Rounding is amplified by layers that divide by a small deviation; float64 can spare some.
+        unit = max(torch.finfo(tensor.dtype).eps, 1e-11)
+        allowed = 64 * unit * abs(loss) + 2e3 * unit * expected.abs()
+        excess = torch.where(expected.isfinite(), (expected - found).abs() - allowed, 0)
+        if bool((excess > 0).any()):
+            worst = int(excess.argmax())
             return (
-                f"disagrees with the closure on element {chosen[worst]}: a difference of "
-                f"{found.first[worst]:.9g} where the closure gives {expected.first[worst]:.9g}"
+                f"disagrees with the closure on element {index[worst]}: a difference of "
+                f"{found[worst]:.9g} where the closure gives {expected[worst]:.9g}"
             )
         return ""
 
-    def _check_base(self, evaluate: Evaluations, loss: float) -> None:
-        """Now and then, does the traced pass still give what the model gives?"""
-        objective = self.objective
-        if self._run is None or getattr(self, "_base_checked", False):
-            return
-        self._base_checked = True
-        objective._since_check = (objective._since_check + 1) % _RECHECK
-        if objective._since_check != 1:
-            return
-        count = evaluate.count
-        actual = evaluate()
-        objective.checks += evaluate.count - count
-        evaluate.count = count
-        dtype = next(objective.model.parameters()).dtype
-        if abs(actual - loss) > 64 * torch.finfo(dtype).eps * max(abs(actual), abs(loss)):
-            for name, record in objective._records.items():
-                if record.engine == "incremental":
-                    objective._demote(
-                        name, f"gives {loss:.9g} at the unperturbed point, the model {actual:.9g}"
-                    )
+
+class Truth(NamedTuple):
+    """Central differences by the closure itself, and the seconds that one evaluation took."""
+
+    index: list[int]
+    radius: float
+    expected: Tensor
+    seconds: float
+
+
+def _disagreement(traced: Any, actual: Any) -> str:
+    """What is wrong with the traced pass at the unperturbed point, or nothing."""
+    here, there = scalar(traced), scalar(actual)
+    dtype = actual.dtype if isinstance(actual, Tensor) else torch.float64
+    if abs(here - there) <= 64 * torch.finfo(dtype).eps * max(abs(here), abs(there)):
+        return ""
+    if here == there or (here != here and there != there):  # infinite, or both NaN
+        return ""
+    return f"the traced pass gives {here:.9g} at the unperturbed point, the model {there:.9g}"
 
 
 def _fingerprint(model: nn.Module) -> tuple[Any, ...]:

@@ -56,8 +56,12 @@ class Moves:
         return len(self.index)
 
 
-Source = Callable[[Call, Moves], Change]
-Flow = Callable[[Call, dict[Any, Change]], "Change | None"]
+# A change; for a call that gives several things a tuple of changes, None for what stays as it is.
+# None instead of either says that this case is not for the rule.
+Source = Callable[[Call, Moves], Any]
+Flow = Callable[[Call, dict[Any, Change]], Any]
+
+UNCHANGED = ()  # what a flow returns if the output does not depend on the values of its inputs
 
 
 @dataclass

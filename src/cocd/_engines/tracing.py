@@ -38,10 +38,8 @@ class Untraceable(Exception):
     """The model cannot be followed call by call; the message says why."""
 
 
-def trace_calls(
-    model: nn.Module, given: frozenset[str] | None
-) -> tuple[fx.Graph, dict[str, Tensor]]:
-    """The calls of a forward with the arguments `given` (None: those without a default).
+def trace_calls(model: nn.Module, given: frozenset[str]) -> tuple[fx.Graph, dict[str, Tensor]]:
+    """The calls of a forward with the arguments `given`, the others at their defaults.
 
     Also the constant tensors that the forward makes. Raises `Untraceable` with the reason where
     fx cannot follow.
@@ -87,24 +85,30 @@ def _trace(model: nn.Module, absent: dict[str, Any]) -> fx.Graph:
 # --- arguments that have a default -----------------------------------------------------------------
 
 
-def given_names(model: nn.Module, inputs: Any) -> frozenset[str] | None:
-    """The arguments of the forward that `inputs` provides; None if it does not say."""
+def required_names(model: nn.Module) -> frozenset[str]:
+    """The arguments of the forward that have no default."""
+    return frozenset(p.name for p in _arguments(model) if p.default is p.empty)
+
+
+def given_names(model: nn.Module, inputs: Any) -> frozenset[str]:
+    """The arguments of the forward that `inputs` provides."""
     if isinstance(inputs, dict):
         return frozenset(inputs)
-    names = [
-        p.name
-        for p in inspect.signature(model.forward).parameters.values()
-        if p.kind is not p.VAR_POSITIONAL
-    ]
-    return frozenset(names[: len(inputs) if isinstance(inputs, tuple) else 1])
+    count = len(inputs) if isinstance(inputs, tuple) else 1
+    return frozenset(p.name for p in _arguments(model)[:count])
 
 
-def _left_out(model: nn.Module, given: frozenset[str] | None) -> dict[str, Any]:
+def _arguments(model: nn.Module) -> list[inspect.Parameter]:
+    parameters = inspect.signature(type(model).forward).parameters.values()
+    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][1:]
+
+
+def _left_out(model: nn.Module, given: frozenset[str]) -> dict[str, Any]:
     """Arguments that are not given, with their defaults: branches on them are not on data."""
     return {
         p.name: p.default
-        for p in inspect.signature(type(model).forward).parameters.values()
-        if p.default is not p.empty and p.name not in (given or ())
+        for p in _arguments(model)
+        if p.default is not p.empty and p.name not in given
     }
 
 
@@ -132,15 +136,20 @@ class _Tracer(fx.Tracer):
         own_rule = any(kind is type(m) for kind, _ in rules.sources) or type(m) in rules.flows
         return own_rule or super().is_leaf_module(m, module_qualified_name)
 
-    def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         inside = _INSIDES.get(type(m))
+        if inside is _encoder and (len(args) > 2 or kwargs.get("src_key_padding_mask") is not None):
+            # It may drop the padding on its way, and what comes out for it is not what goes in.
+            return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
         return super().call_module(m, partial(inside, m) if inside else forward, args, kwargs)
 
 
 def _encoder_layer(
-    m: Any, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+    m: Any,
+    src: Any,
+    src_mask: Any = None,
+    src_key_padding_mask: Any = None,
+    is_causal: bool = False,
 ) -> Any:
     """nn.TransformerEncoderLayer without the questions that it asks about its input."""
 
@@ -154,7 +163,18 @@ def _encoder_layer(
     return m.norm2(x + m._ff_block(x))
 
 
-_INSIDES: dict[type[nn.Module], Callable[..., Any]] = {nn.TransformerEncoderLayer: _encoder_layer}
+def _encoder(m: Any, src: Any, mask: Any = None, src_key_padding_mask: Any = None,
+             is_causal: bool | None = None) -> Any:  # fmt: skip
+    """nn.TransformerEncoder without padding: its layers."""
+    for layer in m.layers:
+        src = layer(src, src_mask=mask, is_causal=bool(is_causal))
+    return src if m.norm is None else m.norm(src)
+
+
+_INSIDES: dict[type[nn.Module], Callable[..., Any]] = {
+    nn.TransformerEncoderLayer: _encoder_layer,
+    nn.TransformerEncoder: _encoder,
+}
 
 
 # --- calls that write ------------------------------------------------------------------------------

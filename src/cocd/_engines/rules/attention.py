@@ -49,7 +49,10 @@ class _Attention:
         q, k, _ = self.heads
         H, N, L, S = *q.shape[:3], k.shape[2]
         mask = q.new_zeros(H, N, L, S)
-        padding, seen = self.call.argument(3, "key_padding_mask"), self.call.argument(5, "attn_mask")
+        padding, seen = (
+            self.call.argument(3, "key_padding_mask"),
+            self.call.argument(5, "attn_mask"),
+        )
         if padding is not None:
             mask = mask + _additive(padding, q)[:, None]
         if seen is not None:

@@ -28,10 +28,18 @@ def padded(m: Any, x: Tensor) -> Tensor:
     return F.pad(x, [p for size in reversed(m.padding) for p in (size, size)])
 
 
+def has_samples(call: Call) -> bool:
+    """False for a single sample that was passed without a dimension for it."""
+    m: Any = call.module
+    return bool(call.out.dim() == m.weight.dim())
+
+
 @rules.source(*_CONVS, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change:
+def weight_moves(call: Call, moves: Moves) -> Change | None:
     """Output channel o changes by the step times input channel i, shifted by the tap."""
     m: Any = call.module
+    if not has_samples(call):
+        return None
     x = padded(m, call.args[0])
     out_channel, in_channel, *taps = moved_elements(m.weight.shape, moves.index)
     per_group_out, per_group_in = m.out_channels // m.groups, m.in_channels // m.groups
@@ -52,8 +60,10 @@ def weight_moves(call: Call, moves: Moves) -> Change:
 
 
 @rules.source(*_CONVS, nn.ConvTranspose2d, parameter="bias")
-def bias_moves(call: Call, moves: Moves) -> Change:
+def bias_moves(call: Call, moves: Moves) -> Change | None:
     """One output channel moves by the step."""
+    if not has_samples(call):
+        return None
     shape = list(call.out.shape)
     shape[1] = 1
     delta = moves.steps.view(-1, *[1] * len(shape)).expand(-1, *shape)
@@ -65,6 +75,8 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Dense inputs are convolved as one large batch; of a slab only its channels are."""
     x, m = changes[0], call.module
     assert m is not None
+    if not has_samples(call):
+        return None
     if x.dim not in (None, 1):
         x = x.densify()
     if x.is_dense:
@@ -137,9 +149,11 @@ def _grouped(call: Call, x: Change) -> Change | None:
 
 
 @rules.source(nn.ConvTranspose2d, parameter="weight")
-def transposed_weight_moves(call: Call, moves: Moves) -> Change:
+def transposed_weight_moves(call: Call, moves: Moves) -> Change | None:
     """Output channel o receives the step times input channel i, spread out by the stride."""
     m: Any = call.module
+    if not has_samples(call):
+        return None
     x = call.args[0]
     in_channel, out_in_group, a, b = moved_elements(m.weight.shape, moves.index)
     per_in, per_out = m.in_channels // m.groups, m.out_channels // m.groups
@@ -160,7 +174,7 @@ def transposed_weight_moves(call: Call, moves: Moves) -> Change:
 def transposed_inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Linear in its input: of a slab only its channels are spread out."""
     x, m = changes[0], call.module
-    if not isinstance(m, nn.ConvTranspose2d):
+    if not isinstance(m, nn.ConvTranspose2d) or not has_samples(call):
         return None
     if x.dim not in (None, 1) or m.groups > 1:
         x = x.densify()

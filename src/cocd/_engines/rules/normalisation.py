@@ -12,6 +12,7 @@ from ..change import Change, slab
 from ..registry import Call, Moves, rules, stacked
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_INSTANCE_NORMS = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}  # dimensions
 
 
 def _uses_batch(module: Any) -> bool:
@@ -30,10 +31,11 @@ def batch_norm_weight(call: Call, moves: Moves) -> Change:
     return _scaled(call, plain, moves)
 
 
-@rules.source(*_BATCH_NORMS, parameter="bias")
-@rules.source(nn.GroupNorm, parameter="bias")
-def channel_bias(call: Call, moves: Moves) -> Change:
+@rules.source(*_BATCH_NORMS, nn.GroupNorm, *_INSTANCE_NORMS, parameter="bias")
+def channel_bias(call: Call, moves: Moves) -> Change | None:
     """One channel moves by the step."""
+    if not _has_samples(call):
+        return None
     return _scaled(call, torch.ones_like(call.out[:, :1]).expand_as(call.out), moves)
 
 
@@ -106,13 +108,37 @@ def group_norm_weight(call: Call, moves: Moves) -> Change:
     return _scaled(call, F.group_norm(call.args[0], m.num_groups, None, None, m.eps), moves)
 
 
-@rules.flow(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d, nn.Softmax, nn.LogSoftmax)
+@rules.source(*_INSTANCE_NORMS, parameter="weight")
+def instance_norm_weight(call: Call, moves: Moves) -> Change | None:
+    """The normalised channel times the step."""
+    m: Any = call.module
+    if m.track_running_stats or not _has_samples(call):
+        return None
+    return _scaled(call, F.instance_norm(call.args[0], eps=m.eps), moves)
+
+
+def _has_samples(call: Call) -> bool:
+    """False for a single sample that was passed without a dimension for it."""
+    return bool(call.out.dim() == _INSTANCE_NORMS.get(call.target, call.out.dim()))
+
+
+@rules.flow(nn.LayerNorm)
+def layer_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """The last dimensions are mixed, whatever stands before them is not."""
+    x = changes[0].densify()
+    assert call.module is not None
+    return x.with_values(call.out, call.module(x.new()))
+
+
+@rules.flow(nn.GroupNorm, *_INSTANCE_NORMS, nn.Softmax, nn.LogSoftmax)
 def per_sample(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Features of a sample are mixed, samples are not."""
-    x, m = changes[0].densify(), call.module
-    assert m is not None
-    if isinstance(m, nn.InstanceNorm2d) and m.track_running_stats:
+    m: Any = call.module
+    if type(m) in _INSTANCE_NORMS and (m.track_running_stats or not _has_samples(call)):
         return None
-    if isinstance(m, (nn.Softmax, nn.LogSoftmax)) and (m.dim is None or m.dim % x.base.dim() == 0):
+    if isinstance(m, (nn.Softmax, nn.LogSoftmax)) and (
+        m.dim is None or m.dim % call.out.dim() == 0
+    ):
         return None
+    x = changes[0].densify()
     return x.with_values(call.out, stacked(m, x.new()))

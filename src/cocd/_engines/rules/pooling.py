@@ -1,4 +1,4 @@
-"""Pooling keeps channels apart, so that a slab of channels stays one."""
+"""Pooling, padding and resizing keep channels apart, so that a slab of channels stays one."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from torch import nn
 from ..change import Change
 from ..registry import Call, rules, stacked
 
-_AVERAGES = (
-    nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d, nn.ZeroPad2d,
-)  # fmt: skip
-_OTHERS = (
-    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
-    nn.LPPool2d, nn.Upsample, nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReplicationPad1d,
-    nn.ReplicationPad2d, nn.ConstantPad1d, nn.ConstantPad2d, nn.CircularPad2d,
-    nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d,
-)  # fmt: skip
-_LINEAR_FUNCTIONS = (
-    F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d,
-    torch.avg_pool1d, torch.adaptive_avg_pool1d,
-)  # fmt: skip
-_FUNCTIONS = (F.max_pool1d, F.max_pool2d, F.max_pool3d, F.pad, F.interpolate,
-              torch.max_pool1d, torch.max_pool2d, torch.nn.functional.pad)  # fmt: skip
+# By the number of dimensions of their input; one less, and it is a sample without a batch.
+_AVERAGES: dict[Any, int] = {
+    nn.AvgPool1d: 3, nn.AvgPool2d: 4, nn.AvgPool3d: 5, nn.AdaptiveAvgPool1d: 3,
+    nn.AdaptiveAvgPool2d: 4, nn.AdaptiveAvgPool3d: 5, nn.ZeroPad1d: 3, nn.ZeroPad2d: 4,
+    nn.ZeroPad3d: 5, F.avg_pool1d: 3, F.avg_pool2d: 4, F.avg_pool3d: 5, F.adaptive_avg_pool1d: 3,
+    F.adaptive_avg_pool2d: 4, F.adaptive_avg_pool3d: 5, torch.avg_pool1d: 3,
+    torch.adaptive_avg_pool1d: 3,
+}  # fmt: skip
+_OTHERS: dict[Any, int] = {
+    nn.MaxPool1d: 3, nn.MaxPool2d: 4, nn.MaxPool3d: 5, nn.AdaptiveMaxPool1d: 3,
+    nn.AdaptiveMaxPool2d: 4, nn.AdaptiveMaxPool3d: 5, nn.LPPool1d: 3, nn.LPPool2d: 4,
+    nn.ReflectionPad1d: 3, nn.ReflectionPad2d: 4, nn.ReflectionPad3d: 5, nn.ReplicationPad1d: 3,
+    nn.ReplicationPad2d: 4, nn.ReplicationPad3d: 5, nn.ConstantPad1d: 3, nn.ConstantPad2d: 4,
+    nn.ConstantPad3d: 5, nn.CircularPad1d: 3, nn.CircularPad2d: 4, nn.CircularPad3d: 5,
+    nn.UpsamplingNearest2d: 4, nn.UpsamplingBilinear2d: 4, F.max_pool1d: 3, F.max_pool2d: 4,
+    F.max_pool3d: 5, F.adaptive_max_pool1d: 3, F.adaptive_max_pool2d: 4, torch.max_pool1d: 3,
+    torch.max_pool2d: 4,
+}  # fmt: skip
+_OF_ANY_SIZE = (nn.Upsample, F.interpolate, F.pad)
 
 
-@rules.flow(*_AVERAGES, *_LINEAR_FUNCTIONS)
+@rules.flow(*_AVERAGES)
 def average(call: Call, changes: dict[Any, Change]) -> Change | None:
     """A linear map of each channel, applied to the difference."""
     return _channelwise(call, changes, linear=True)
 
 
-@rules.flow(*_OTHERS, *_FUNCTIONS)
+@rules.flow(*_OTHERS, *_OF_ANY_SIZE)
 def other(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Any map of each channel alone."""
     return _channelwise(call, changes, linear=False)
 
 
 def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change | None:
-    x = changes.get(0)
-    batched = x is not None and x.base.dim() == call.out.dim() and x.base.dim() >= 3
-    if (
-        x is None
-        or len(changes) > 1
-        or not batched
-        or getattr(call.module, "return_indices", False)
-    ):
+    if set(changes) != {0} or not isinstance(call.out, torch.Tensor):  # max-pools may give indices
         return None
-    if x.base.shape[:2] != call.out.shape[:2]:
+    x = changes[0]
+    size = _AVERAGES.get(call.target) or _OTHERS.get(call.target) or max(x.base.dim(), 3)
+    if x.base.dim() != size or x.base.shape[:2] != call.out.shape[:2]:
         return None
+    if call.target is F.pad and len(call.argument(1, "pad")) > 2 * (size - 2):
+        return None  # channels or samples are shifted
     if x.dim not in (None, 1):
         x = x.densify()
 

@@ -10,7 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from ..change import Change
-from ..registry import Call, rules
+from ..registry import UNCHANGED, Call, rules
+
+_OF_THE_SHAPE = {"shape", "ndim", "dtype", "device", "is_cuda", "requires_grad"}
+
+
+@rules.flow("size", "dim", "numel", "new_zeros", "new_ones", "new_empty", "new_full",
+            torch.zeros_like, torch.ones_like, torch.full_like, torch.numel)  # fmt: skip
+def of_the_shape(call: Call, changes: dict[Any, Change]) -> Any:
+    """What depends on the shape alone stays as it is."""
+    return UNCHANGED if set(changes) == {0} else None
+
+
+@rules.flow(torch.rand_like, torch.randn_like, torch.empty_like)
+def drawn(call: Call, changes: dict[Any, Change]) -> Any:
+    """All probes see the numbers that the unperturbed pass drew."""
+    return UNCHANGED
+
+
+@rules.flow(getattr)
+def attribute(call: Call, changes: dict[Any, Change]) -> Any:
+    """A property of the tensor rather than of its values."""
+    return UNCHANGED if call.args[1] in _OF_THE_SHAPE else None
 
 
 @rules.flow(nn.Flatten, nn.Unflatten, torch.flatten, torch.reshape, "flatten", "reshape", "view",
@@ -78,7 +99,7 @@ def _call(call: Call, x: Tensor) -> Any:
 def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
     """A changed part becomes, along the joined dimension, a slab of the whole."""
     dim = call.argument(1, "dim", 0) % call.out.dim()
-    parts = call.args[0]
+    parts = call.argument(0, "tensors")
     if dim == 0 or any(not isinstance(key, tuple) for key in changes):
         return None
     offsets = [0]

@@ -1,0 +1,107 @@
+"""A call for every probe, where there is no rule: under vmap, or one after the other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from .change import Change
+from .registry import Moves
+
+
+def moved(parameter: Tensor, moves: Moves) -> Tensor:
+    """K copies of a parameter, each with one element moved."""
+    stack = (
+        parameter.detach()
+        .expand(moves.K, *parameter.shape)
+        .clone(memory_format=torch.contiguous_format)
+    )
+    flat = stack.view(moves.K, -1)
+    k, index = torch.arange(moves.K), torch.tensor(moves.index)
+    flat[k, index] += moves.steps
+    return stack
+
+
+def is_change(value: Any) -> bool:
+    """For walks through structures of changes."""
+    return isinstance(value, Change)
+
+
+def stacks_of(change: Any) -> dict[int, Tensor]:
+    """The changed values of the tensors in a structure that have changed, by their place in it."""
+    leaves = tree_flatten(change, is_leaf=is_change)[0]
+    return {i: leaf.densify().new() for i, leaf in enumerate(leaves) if isinstance(leaf, Change)}
+
+
+def replaced(base: Any, values: dict[int, Tensor]) -> Any:
+    """A structure with other tensors in some places."""
+    if isinstance(base, Tensor):
+        return values.get(0, base)
+    leaves, spec = tree_flatten(base)
+    return tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
+
+
+def changes_of(base: Any, values: Any) -> Any:
+    """Dense changes of every tensor in a structure; None for what is no tensor."""
+    return tree_map(
+        lambda b, v: Change(b, len(v), values=v) if isinstance(b, Tensor) else None, base, values
+    )
+
+
+def over_probes(
+    fn: Callable[[Any], Any], stacks: Any, base: Any, random: Tensor | None = None
+) -> Any:
+    """What `fn` gives for every probe, stacked, in the structure of what it gives without one.
+
+    What is no tensor must be as in `base`. A call that draws random numbers is made anew for
+    every probe, from the state of the generator that it had (`random`).
+    """
+    expected, spec = tree_flatten(base)
+
+    def tensors(value: Any) -> list[Tensor]:
+        found = tree_flatten(fn(value))[0]
+        if len(found) != len(expected) or any(
+            not isinstance(old, Tensor) and new != old
+            for old, new in zip(expected, found, strict=True)
+        ):
+            raise NotImplementedError("a probe changes something that is no tensor")
+        return [leaf for leaf in found if isinstance(leaf, Tensor)]
+
+    results = iter(_at_once(tensors, stacks) if random is None else _each(tensors, stacks, random))
+    return tree_unflatten([next(results) if isinstance(e, Tensor) else e for e in expected], spec)
+
+
+def _at_once(fn: Callable[[Any], list[Tensor]], stacks: Any) -> list[Tensor]:
+    with quiet():
+        try:
+            return vmap(fn, randomness="error")(stacks)  # type: ignore[no-any-return]
+        except Exception:  # no batching rule, or values that Python looks at
+            return _each(fn, stacks)
+
+
+def _each(
+    fn: Callable[[Any], list[Tensor]], stacks: Any, random: Tensor | None = None
+) -> list[Tensor]:
+    leaves, spec = tree_flatten(stacks)
+    results = []
+    for k in range(len(leaves[0])):
+        if random is not None:
+            torch.set_rng_state(random)
+        results.append(fn(tree_unflatten([leaf[k] for leaf in leaves], spec)))
+    return [torch.stack(parts) for parts in zip(*results, strict=True)]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without vmap's advice to have its missing batching rules written."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*performance drop.*")
+        warnings.filterwarnings("ignore", message=".*batching rule.*")
+        yield
