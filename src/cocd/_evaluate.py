@@ -43,10 +43,13 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self.first: Any = None  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
         self._random = _Random(devices)
+        self._rewind_cpu = self._random.rewind_cpu
+        self._has_more = True  # is there more to rewind than the CPU's random numbers?
         self._buffers = _Buffers()
         self._modules = modules
         self._grad_mode = torch.no_grad()
         self._autocast_cache = torch.is_autocast_cache_enabled()
+        self._inside_autocast = torch._C._is_any_autocast_enabled()
 
     def __enter__(self) -> Evaluations:
         self.interrupts.__enter__()
@@ -84,8 +87,13 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
             return self._call_first(getattr(self.closure, "prepare", None) if prepare else None)
-        self.rewind()
-        return scalar(self._call(self.closure))
+        self._rewind_cpu()  # this is run once a probe: what is not needed is not even asked
+        if self._has_more:
+            self.rewind()
+        value = self._call(self.closure)
+        if type(value) is Tensor and value.ndim == 0 and value.is_floating_point():
+            return value.item()
+        return scalar(value)
 
     def rewind(self) -> None:
         """Random numbers and buffers as they were when the step began."""
@@ -106,12 +114,15 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             value = self._call(closure)
         self._random.mark()
         self._buffers.mark()
+        self._has_more = self._buffers.any or self._random.has_devices
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
         return scalar(value)
 
     def _call(self, closure: Closure) -> Any:
-        self.interrupts.deliver()
-        torch.clear_autocast_cache()  # a region entered by the closure may cache all the same
+        if self.interrupts.waiting is not None:
+            self.interrupts.deliver()
+        if self._inside_autocast:  # a region entered by the closure may cache all the same
+            torch.clear_autocast_cache()
         self.count += 1
         self.interrupts.window = True
         try:
@@ -143,7 +154,6 @@ class _Random:
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
-        self._set_cpu = torch.default_generator.set_state
         self._before = self._after = self._get()
 
     def mark(self) -> None:
@@ -151,6 +161,15 @@ class _Random:
 
     def rewind(self) -> None:
         self._set(self._before)
+
+    @property
+    def rewind_cpu(self) -> Callable[[], object]:
+        """The same for the CPU alone, without any detour."""
+        return partial(torch.default_generator.set_state, self._before[0])
+
+    @property
+    def has_devices(self) -> bool:
+        return bool(self._devices)
 
     def finish(self) -> None:
         self._set(self._after)
@@ -161,7 +180,7 @@ class _Random:
         ]
 
     def _set(self, states: list[Tensor]) -> None:
-        self._set_cpu(states[0])
+        torch.default_generator.set_state(states[0])
         for i, device in enumerate(self._devices):
             torch.get_device_module(device).set_rng_state(states[i + 1], device)
 
@@ -231,6 +250,11 @@ class _Buffers:
             if id(child) not in self._seen:
                 self._seen.add(id(child))
                 self._watched.append(_Watched(child))
+
+    @property
+    def any(self) -> bool:
+        """Is there anything to restore?"""
+        return bool(self._watched)
 
     def mark(self) -> None:
         # A module without buffers (most of them) need not be looked at again.

@@ -18,7 +18,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.window = False
-        self._waiting: tuple[int, FrameType | None] | None = None
+        self.waiting: tuple[int, FrameType | None] | None = None
         self._previous: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -39,13 +39,13 @@ class Interrupts:
             return
         previous, self._previous = self._previous, None
         signal.signal(signal.SIGINT, previous)
-        if self._waiting is not None and not isinstance(value, KeyboardInterrupt):
-            previous(*self._waiting)
+        if self.waiting is not None and not isinstance(value, KeyboardInterrupt):
+            previous(*self.waiting)
 
     def deliver(self) -> None:
         """Let a waiting SIGINT through, at a moment when an exception finds nothing changed."""
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
             self._previous(*waiting)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -53,4 +53,4 @@ class Interrupts:
             self.window = False  # what unwinds from here on must not be cut short again
             self._previous(number, frame)
         else:
-            self._waiting = (number, frame)
+            self.waiting = (number, frame)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure
-from ._update import decay_weights, descend
+from ._update import decay_weights, descend, descend_whole
 
 
 class CoCD(CoordinateMethod):
@@ -80,13 +82,20 @@ class CoCD(CoordinateMethod):
         return self._run(closure)
 
     def _move(self) -> None:
-        options = self._groups_by_tensor()
-        for tensor in self._tensors:
-            if tensor.requires_grad:
-                group = options[id(tensor)]
-                decay_weights(tensor, float(group["lr"]), float(group["weight_decay"]))
-        for segment in self._memory.remembered(self._schedule):
-            tensor = self._tensors[segment.run.tensor]
-            if tensor.requires_grad:
-                lr = float(options[id(tensor)]["lr"])
-                descend(tensor, segment.run, self._memory.values(segment), lr)
+        segments = self._memory.remembered(self._schedule)
+        for group in self.param_groups:
+            lr, mine = float(group["lr"]), {id(tensor) for tensor in group["params"]}
+            moving = [t for t in self._tensors if t.requires_grad and id(t) in mine]
+            decay_weights(moving, lr, float(group["weight_decay"]))
+            whole: tuple[list[Tensor], list[Tensor]] = ([], [])
+            for segment in segments:
+                tensor = self._tensors[segment.run.tensor]
+                if id(tensor) not in mine or not tensor.requires_grad:
+                    continue
+                values = self._memory.values(segment)
+                if len(values) == tensor.numel() and values.dtype == tensor.dtype:
+                    whole[0].append(tensor)
+                    whole[1].append(values)
+                else:
+                    descend(tensor, segment.run, values, lr)
+            descend_whole(*whole, lr)

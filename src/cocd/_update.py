@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ._layout import Run, views
@@ -20,7 +21,14 @@ def descend(tensor: Tensor, run: Run, estimates: Tensor, lr: float) -> None:
             view.add_(estimates[first - run.start : last - run.start].view_as(view), alpha=-lr)
 
 
-def decay_weights(tensor: Tensor, lr: float, weight_decay: float) -> None:
-    """Decoupled weight decay, on the whole tensor at every step."""
-    if weight_decay:
-        tensor.mul_(1 - lr * weight_decay)
+def descend_whole(tensors: list[Tensor], estimates: list[Tensor], lr: float) -> None:
+    """The same for whole tensors whose estimates have their dtype, all in one call."""
+    if lr and tensors:
+        shaped = [e.view(t.shape) for e, t in zip(estimates, tensors, strict=True)]
+        torch._foreach_add_(tensors, shaped, alpha=-lr)
+
+
+def decay_weights(tensors: list[Tensor], lr: float, weight_decay: float) -> None:
+    """Decoupled weight decay, on whole tensors at every step."""
+    if weight_decay and tensors:
+        torch._foreach_mul_(tensors, 1 - lr * weight_decay)

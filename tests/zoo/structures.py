@@ -193,7 +193,7 @@ def control_flow_on_shapes():
 
 def one_sample_without_a_batch():
     layers = [nn.Conv2d(2, 3, 2, padding=1), nn.ReLU(), nn.MaxPool2d(2, 1), nn.AvgPool2d(2, 1)]
-    layers += [nn.Conv2d(3, 2, 1), nn.LayerNorm(2), nn.Flatten(0), nn.Linear(8, 3), nn.LayerNorm(3)]
+    layers += [nn.Conv2d(3, 2, 1), nn.Tanh(), nn.Flatten(0), nn.Linear(8, 3), nn.LayerNorm(3)]
     expected = {"0.*": _NO_RULE, "4.*": _NO_RULE, "*": "incremental"}
     x, target = torch.randn(2, 3, 3), torch.tensor(1)
     return Case(nn.Sequential(*layers), nn.CrossEntropyLoss(), x, target, expected)

@@ -123,7 +123,7 @@ class _DirectionMethod(ZerothOrder):
         options = self._groups_by_tensor()
         for tensor in self._trainable():
             group = options[id(tensor)]
-            decay_weights(tensor, float(group["lr"]), float(group["weight_decay"]))
+            decay_weights([tensor], float(group["lr"]), float(group["weight_decay"]))
         for (seed, _, _), weight in zip(pairs, self._weights(pairs), strict=True):
             for tensor, u in self._direction(seed):
                 group = options[id(tensor)]
