@@ -56,6 +56,17 @@ def test_results_say_all_it_takes_to_run_it_again(outcome):
     assert outcome["versions"]["cocd"] == cocd.__version__
 
 
+def test_it_computes_on_one_thread_and_leaves_the_setting_alone(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert _cli.main(["demo", "--quiet", "--steps", "1", "--out", str(tmp_path)]) == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert json.loads((tmp_path / "results.json").read_text())["machine"]["threads"] == 1
+
+
 def test_rows_stand_in_the_order_of_what_the_run_gave(outcome):
     accuracies = [row["test_accuracy"] for row in outcome["rows"]]
     assert accuracies == sorted(accuracies, reverse=True)

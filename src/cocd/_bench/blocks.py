@@ -86,26 +86,25 @@ def every_tensor(lane: Lane, budget: int) -> list[Block]:
     return blocks
 
 
-def touched(lane: Lane, blocks: list[Block]) -> Iterator[int]:
-    """A position in every tensor that some block probes."""
+def probed(lane: Lane, blocks: list[Block]) -> Iterator[tuple[str, int]]:
+    """The tensors that the blocks probe, each with the size of its largest block."""
     for name, offset in lane.offsets().items():
         end = offset + lane.sizes[name]
-        # The last block of a cycle may run on into the first tensor.
-        if not offset or any(b.position < end and offset < b.position + b.size for b in blocks):
-            yield (offset + end) // 2
+        sizes = [b.size for b in blocks if b.position < end and offset < b.position + b.size]
+        if not offset and blocks[-1].position + blocks[-1].size > lane.n:
+            sizes.append(blocks[-1].size)  # it runs on into the first tensor
+        if sizes:
+            yield name, min(max(sizes), lane.sizes[name])
 
 
 def first_of_each_shape(lane: Lane, blocks: list[Block]) -> Iterator[Block]:
-    """A block at the beginning of the first tensor of every shape, as large as the plan's are.
+    """Of the tensors that are probed, a block at the beginning of the first of every shape.
 
     Of equal tensors the first is farthest from the loss, so the one with most to keep.
     """
     seen = set()
-    offsets = lane.offsets()
-    for name, parameter in lane.model.named_parameters():
-        if parameter.shape not in seen:
-            seen.add(parameter.shape)
-            start, end = offsets[name], offsets[name] + parameter.numel()
-            sizes = [b.size for b in blocks if b.position < end and start < b.position + b.size]
-            largest = max(sizes, default=blocks[0].size)
-            yield Block(start, min(largest, parameter.numel()), 1.0)
+    offsets, parameters = lane.offsets(), dict(lane.model.named_parameters())
+    for name, size in probed(lane, blocks):
+        if (shape := parameters[name].shape) not in seen:
+            seen.add(shape)
+            yield Block(offsets[name], size, 1.0)

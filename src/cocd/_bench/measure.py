@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from ..errors import EngineWarning
-from .blocks import FULL, Block, Effort, cycle, first_of_each_shape, plan, touched
+from .blocks import FULL, Block, Effort, cycle, first_of_each_shape, plan, probed
 from .lane import Lane, Step
 from .memory import peak_extra_bytes
 from .workloads import Workload
@@ -61,8 +61,9 @@ def measure(
 
 def _warm_up(lane: Lane, blocks: list[Block]) -> None:
     """A small step in every tensor that will be probed: checks, compilation, first allocations."""
-    for position in touched(lane, blocks):
-        lane.step(position, 1)
+    offsets = lane.offsets()
+    for name, _ in probed(lane, blocks):
+        lane.step(offsets[name], 1)
         if lane.engine == "sequential":
             break  # nothing depends on the tensor
 

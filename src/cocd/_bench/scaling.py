@@ -26,8 +26,8 @@ BATCH = 64
 ROUNDS = 25
 QUICK_ROUNDS = 7
 
-_B = 64  # while n varies
-_N = 1_000_000  # while B varies
+FIXED_BUDGET = 64  # while n varies
+FIXED_SIZE = 1_000_000  # while B varies
 _SETTINGS = {"lr": 1e-4, "eps": 0.1, "decay": 0.99, "weight_decay": 1e-4}
 
 
@@ -35,15 +35,17 @@ def scaling(
     sizes: Sequence[int] = SIZES,
     budgets: Sequence[int] = BUDGETS,
     *,
+    fixed_size: int = FIXED_SIZE,
+    fixed_budget: int = FIXED_BUDGET,
     rounds: int = ROUNDS,
     report: Report = lambda *_: None,
 ) -> list[Row]:
     """Rows over n at a fixed B, then over B at a fixed n, the sizes taking turns."""
     lanes: dict[int, Lane] = {}
-    for n in {*sizes, _N}:
+    for n in sorted({*sizes, fixed_size}):
         report(f"scaling: a network of {n:,} parameters", 0.0)
         lanes[n] = _lane(n)
-    points = [("n", n, _B) for n in sizes] + [("B", _N, B) for B in budgets]
+    points = [("n", n, fixed_budget) for n in sizes] + [("B", fixed_size, B) for B in budgets]
     starts = {n: _last_layer(lane) for n, lane in lanes.items()}
     for _, n, B in points:
         lanes[n].step(starts[n], B)  # checks and first allocations

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from .._cli import whole_number
 from . import display, methods, page, plot, results, task, train
@@ -45,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
 
     digits = task.digits(args.seed)
     plan = methods.equal_evaluations(methods.methods(args.seed), args.steps)
-    with display.live(plan, quiet=args.quiet) as reporter:
+    with _one_thread(), display.live(plan, quiet=args.quiet) as reporter:
         rows = [
             train.train(method, digits, steps, args.seed, reporter(method.name))
             for method, steps in plan
         ]
-    outcome = results.collect(rows, seed=args.seed, task=task.describe(digits))
+        outcome = results.collect(rows, seed=args.seed, task=task.describe(digits))
 
     files = [args.out / name for name in ("results.json", "plot.png", "index.html")]
     results.write(outcome, files[0])
@@ -60,3 +64,18 @@ def run(args: argparse.Namespace) -> int:
         display.show(outcome)
     print("\n".join(str(file) for file in files))
     return 0
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread.
+
+    A second one gains little on a network this small, and where another program wants a core the
+    threads spend their time waiting for each other: a hundred times slower was seen.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -46,7 +46,7 @@ from, {task["test_rows"]:,} to be judged by. {escape(note(results))}</p>
 <tbody>{"".join(map(_row, rows))}</tbody>
 </table>
 <footer>Batches of {task["batch"]}, seed {results["seed"]}; {escape(versions)}. Seconds are of
-training alone, on {results["machine"]["threads"]} threads.</footer>
+training alone; threads: {results["machine"]["threads"]}.</footer>
 <div id="tip"></div>
 <script>{_file("page.js")}</script>
 </body>

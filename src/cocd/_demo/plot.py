@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def write(results: Results, path: Path) -> None:
         fontsize=13,
         fontweight="bold",
     )
-    figure.supxlabel(note(results), x=0.01, ha="left", fontsize=8, color="#555555")
+    footnote = textwrap.fill(note(results), 140)
+    figure.supxlabel(footnote, x=0.01, ha="left", fontsize=8, color="#555555")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # inches, so that nothing hugs the edge
     figure.savefig(path)
 
 

@@ -174,7 +174,7 @@ def rank_one_through(base, per_sample, per_unit, act, before, weight, out):
     base (N, U), per_sample (K, N), per_unit (K or 1, U), before (N, U), weight (O, U) ->
     out (K, N, O). The hidden units of a probe never leave the cache.
     """
-    K, N, O = out.shape
+    K, N, outputs = out.shape
     U = base.shape[1]
     many = per_unit.shape[0] > 1
     for kn in prange(K * N):
@@ -188,7 +188,7 @@ def rank_one_through(base, per_sample, per_unit, act, before, weight, out):
         else:
             for u in range(U):
                 row[u] = _act(base[n, u] + d * column[u], act) - before[n, u]
-        for o in range(O):
+        for o in range(outputs):
             total = np.float32(0.0)
             for u in range(U):
                 total += weight[o, u] * row[u]
@@ -198,7 +198,7 @@ def rank_one_through(base, per_sample, per_unit, act, before, weight, out):
 @njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
 def activate_through(x, act, before, weight, out):
     """The same from changed inputs of the activation: x (K * N, U) -> out (K * N, O)."""
-    M, O = out.shape
+    M, outputs = out.shape
     N, U = before.shape
     for m in prange(M):
         n = m % N
@@ -209,7 +209,7 @@ def activate_through(x, act, before, weight, out):
         else:
             for u in range(U):
                 row[u] = _act(x[m, u], act) - before[n, u]
-        for o in range(O):
+        for o in range(outputs):
             total = np.float32(0.0)
             for u in range(U):
                 total += weight[o, u] * row[u]

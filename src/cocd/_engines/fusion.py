@@ -19,7 +19,6 @@ from .registry import Moves, moved_elements
 from .rules.convolution import has_samples, padded
 from .scratch import Scratch
 
-
 _SMALL = 32  # outputs of a linear layer that are summed up beside the activation
 
 
@@ -126,7 +125,7 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
 
 
 def _linear(
-    run: Run, m: nn.Linear, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+    run: Run, m: Any, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
 ) -> tuple[int, Change] | None:
     if z.dim() != 2 or chain.act is None:
         return None

@@ -72,8 +72,11 @@ def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) ->
     users: list[list[int]] = [[] for _ in position]
     sources: dict[str, list[int]] = {}
     output: Any = None
+
+    def refer(value: Any) -> Any:
+        return fx.node.map_arg(value, lambda n: Ref(position[n]))  # type: ignore[arg-type,return-value]
+
     for node, i in position.items():
-        refer = lambda value: fx.node.map_arg(value, lambda n: Ref(position[n]))  # noqa: E731
         for used in node.all_input_nodes:
             users[position[used]].append(i)
         module_name = None
@@ -86,7 +89,7 @@ def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) ->
             module_name = str(node.target)
             module = model.get_submodule(module_name)
             target = type(module)
-            for local, p in module.named_parameters(prefix=module_name):
+            for p in module.parameters():
                 sources.setdefault(canonical[id(p)], []).append(i)
             # Rules find the arguments of layers by position, however they were passed.
             if node.kwargs:
@@ -166,7 +169,7 @@ class Run:
         args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
         if node.op == "call_module":
             assert node.module_name is not None
-            module = self.model.get_submodule(node.module_name)
+            module: Any = self.model.get_submodule(node.module_name)
             if type(module) in _DROPOUTS and module.training and module.p > 0:
                 return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
             if getattr(module, "inplace", False):  # what it would write to is kept

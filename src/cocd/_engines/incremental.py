@@ -71,10 +71,10 @@ def propagate(
     done = plan.entry  # a fused chain answers for several nodes at once
     entry = graph.nodes[plan.entry]
     chain = plan.chains.get(plan.entry)
-    fused = chain and fusion.enter(run, chain, plan.local, moves, scratch)
-    if chain and fused:
+    entered = chain and fusion.enter(run, chain, plan.local, moves, scratch)
+    if chain and entered:
         done = chain.last
-        changes[done] = _note(plan, graph.nodes[done], fused)
+        changes[done] = _note(plan, graph.nodes[done], entered)
         plan.rule = f"{entry.target.__name__}.{plan.local} (fused)"
     else:
         changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
@@ -85,7 +85,7 @@ def propagate(
             continue
         chain = plan.chains.get(position)
         fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
-        if chain and fused:
+        if fused:
             last, change = fused
             skipped.update(plan.between(position, last))
             changes[last] = _note(plan, graph.nodes[last], change)
@@ -109,7 +109,7 @@ def _note(plan: Plan, node: Node, change: Any) -> Any:
     return change
 
 
-# --- where a parameter enters ----------------------------------------------------------------------
+# --- where a parameter enters ------------------------------------------------------------
 
 
 def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) -> Any:
@@ -135,7 +135,7 @@ def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) ->
     return changes_of(call.out, over_probes(apply, stack, call.out, random))
 
 
-# --- what follows ----------------------------------------------------------------------------------
+# --- what follows ------------------------------------------------------------------------
 
 
 def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
@@ -198,7 +198,7 @@ def _references(node: Node) -> list[int]:
     return found
 
 
-# --- the loss ---------------------------------------------------------------------------------------
+# --- the loss ----------------------------------------------------------------------------
 
 
 def loss_changes(

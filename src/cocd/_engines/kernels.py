@@ -55,7 +55,8 @@ def _loops() -> Any:
     from . import _loops
 
     # As many threads as torch uses, so that a run with a fixed number is reproducible.
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    limit = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
+    numba.set_num_threads(min(torch.get_num_threads(), limit))
     return _loops
 
 

@@ -70,7 +70,7 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
 
 
 def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
-    """log sum exp(b + d) - log sum exp(b) = log(1 + sum p (exp(d) - 1)), minus d at the label."""
+    """Log sum exp(b + d) - log sum exp(b) = log(1 + sum p (exp(d) - 1)), minus d at the label."""
     plain = (
         loss.weight is None
         and not loss.label_smoothing

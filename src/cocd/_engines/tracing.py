@@ -186,7 +186,7 @@ def _write_nowhere(model: nn.Module, graph: fx.Graph) -> None:
         if not _writes(model, node):
             continue
         x = node.all_input_nodes[0]
-        if "out" in node.kwargs or node.op in ("call_function", "call_method") and not _copy(node):
+        if "out" in node.kwargs or (node.op in ("call_function", "call_method") and not _copy(node)):
             raise Untraceable(f"{node.name} writes into a tensor")
         later = False
         for user in graph.nodes:
@@ -249,7 +249,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _pool_before_monotone(model: nn.Module, graph: fx.Graph) -> None:
-    """act -> max-pool becomes max-pool -> act, where the activation has no other reader."""
+    """Act -> max-pool becomes max-pool -> act, where the activation has no other reader."""
     for node in list(graph.nodes):
         if node.op != "call_module" or type(model.get_submodule(node.target)) not in _MAX_POOLS:
             continue

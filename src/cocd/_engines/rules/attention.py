@@ -1,5 +1,6 @@
 """Multi-head attention: a projection moves one unit, so one head alone attends anew; dense from
-there on. Changed inputs are attended to as one large batch."""
+there on. Changed inputs are attended to as one large batch.
+"""
 
 from __future__ import annotations
 

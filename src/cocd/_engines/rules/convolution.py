@@ -1,5 +1,8 @@
-"""Convolutions: a weight touches one output channel; a changed channel is a correction by one
-input channel's filters."""
+"""Convolutions.
+
+A weight touches one output channel; a changed channel is a correction by one input channel's
+filters.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ def _grouped(call: Call, x: Change) -> Change | None:
     return x.with_delta(call.out, delta, dim=1, starts=starts, width=per_out)
 
 
-# --- transposed ------------------------------------------------------------------------------------
+# --- transposed --------------------------------------------------------------------------
 
 
 @rules.source(nn.ConvTranspose2d, parameter="weight")

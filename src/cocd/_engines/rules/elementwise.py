@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..change import Change
+from ..change import Change, slab
 from ..registry import Call, rules
 
 _MODULES = (
@@ -144,14 +144,11 @@ def prelu_moves(call: Call, moves: Any) -> Change:
     """min(x, 0) * step, in one channel or, for a single shared slope, everywhere."""
     x = call.args[0]
     low = x.clamp(max=0)
-    assert call.module is not None
-    if call.module.weight.numel() == 1:
-        steps = moves.steps.view(-1, *[1] * x.dim())
-        return Change(call.out, moves.K, difference=low * steps)
-    from ..change import slab
-
-    picked = low.movedim(1, 0)[moves.index].unsqueeze(2)
     steps = moves.steps.view(-1, *[1] * x.dim())
+    m: Any = call.module
+    if m.weight.numel() == 1:
+        return Change(call.out, moves.K, difference=low * steps)
+    picked = low.movedim(1, 0)[moves.index].unsqueeze(2)
     return slab(call.out, 1, moves.index, 1, picked * steps)
 
 
@@ -159,8 +156,8 @@ def prelu_moves(call: Call, moves: Any) -> Change:
 def prelu(call: Call, changes: dict[Any, Change]) -> Change | None:
     """The slope of each probe's own channel."""
     x = changes[0]
-    assert call.module is not None
-    slope = call.module.weight
+    m: Any = call.module
+    slope = m.weight
     if slope.numel() > 1:
         shape = [1] * x.base.dim()
         shape[1] = -1

@@ -16,8 +16,8 @@ from ..registry import Call, Moves, moved_elements, rules
 def weight_moves(call: Call, moves: Moves) -> Change:
     """y_i changes by step * x_j."""
     x = call.args[0]
-    assert call.module is not None
-    unit, feature = moved_elements(call.module.weight.shape, moves.index)
+    m: Any = call.module
+    unit, feature = moved_elements(m.weight.shape, moves.index)
     picked = x.movedim(-1, 0)[feature]  # (K, *batch)
     steps = moves.steps.view(-1, *[1] * (x.dim() - 1))
     return slab(call.out, -1, unit, 1, (picked * steps).unsqueeze(-1))
