@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -142,7 +143,7 @@ def test_a_cycle_is_every_coordinate():
 def test_spread_blocks_stay_inside():
     for n, size, samples in [(10, 3, 4), (5, 64, 3), (1000, 2, 24), (1, 1, 2)]:
         for block in blocks.spread(n, size, samples):
-            assert 0 <= block.position and block.position + block.size <= n
+            assert block.position >= 0 and block.position + block.size <= n
 
 
 def test_a_block_of_every_tensor_stands_for_all_of_it():
@@ -269,36 +270,30 @@ def test_the_command_prints_and_writes(tiny, tmp_path, capsys):
         assert f"{1e3 * row['seconds_per_step']:,.2f}" in shown.out
 
 
+SMALL = {
+    scaling: partial(
+        scaling.scaling, (500, 2000), (2, 4), fixed_size=500, fixed_budget=4, rounds=1
+    ),
+    precision: partial(precision.precision, (1e-2,), (MLP,)),
+    overhead: partial(overhead.overhead, MLP, pairs=1),
+}
+
+
 @pytest.mark.parametrize(
-    ("subject", "module", "sentence"),
+    ("module", "subject", "sentence"),
     [
-        ("scaling", scaling, "Time of the probes over n at fixed B: n^"),
-        ("precision", precision, "| small-mlp | 1e-02 |"),
-        ("overhead", overhead, "overhead "),
+        (scaling, "scaling", "Time of the probes over n at fixed B: n^"),
+        (precision, "precision", "| small-mlp | 1e-02 |"),
+        (overhead, "overhead", "overhead "),
     ],
 )
-def test_the_other_subjects(subject, module, sentence, tmp_path, monkeypatch, capsys):
-    small = {
-        "scaling": lambda *_, report, **__: scaling.scaling(
-            (500, 2000), (2, 4), fixed_size=500, fixed_budget=4, rounds=1, report=report
-        ),
-        "precision": lambda *_, report, **__: precision.precision((1e-2,), (MLP,), report=report),
-        "overhead": lambda *_, report, **__: overhead.overhead(MLP, pairs=1, report=report),
-    }[subject]
-    real = getattr(module, subject)
-    monkeypatch.setattr(
-        module, subject, lambda *args, **kw: _once(monkeypatch, module, subject, real, small, kw)
-    )
+def test_the_other_subjects(module, subject, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, subject, lambda *_, report, **__: SMALL[module](report=report))
     file = tmp_path / "rows.json"
     assert _cli.main(["bench", subject, "--quick", "--quiet", "--json", str(file)]) == 0
     shown = capsys.readouterr()
     assert sentence in shown.out and not shown.err
     assert json.loads(file.read_text())[0]["versions"]["python"]
-
-
-def _once(monkeypatch, module, name, real, small, kw):
-    monkeypatch.setattr(module, name, real)
-    return small(**kw)
 
 
 @pytest.mark.parametrize(

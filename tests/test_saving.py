@@ -139,7 +139,7 @@ def other_grouping():
 
 MISFITS = {
     "another m": (lambda: build(memory_budget=4), "memory_budget=3.*memory_budget=4"),
-    "all of it": (build, "memory_budget=3.*memory_budget=None"),
+    "all of it": (build, "memory_budget=3.*memory_budget=7"),
     "another n": (
         lambda: cocd.CoCD([torch.ones(9, requires_grad=True)], lr=0.1, memory_budget=3),
         r"7 numbers.*9 numbers",
@@ -197,3 +197,18 @@ def test_state_of_a_torch_optimizer_is_refused():
     x = torch.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="state_dict has no state of a cocd optimizer"):
         cocd.CoCD([x], lr=0.1).load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
+
+
+def test_all_of_n_is_the_same_memory_by_number_and_by_name():
+    saved = build()
+    advance(saved, 2)
+    other = build(memory_budget=7)
+    other.load_state_dict(saved.state_dict())
+    assert torch.equal(other.estimate(), saved.estimate())
+
+
+def test_state_of_other_dtypes_is_refused():
+    wide = cocd.CoCD([torch.ones(4, dtype=torch.float64, requires_grad=True)], lr=0.1)
+    narrow = cocd.CoCD([torch.ones(4, requires_grad=True)], lr=0.1)
+    with pytest.raises(ValueError, match=r"float64.*float32"):
+        narrow.load_state_dict(wide.state_dict())

@@ -11,7 +11,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, reference, rules
+from . import baselines, networks, reference, rules
 from ._engines import Objective, trace
 from ._gradient import CoherentGradient
 from ._optimizer import CoCD
@@ -33,6 +33,7 @@ __all__ = [
     "SharedMemoryError",
     "__version__",
     "baselines",
+    "networks",
     "reference",
     "rules",
     "trace",

@@ -152,6 +152,7 @@ class CoordinateMethod(ZerothOrder):
             **super()._snapshot(),
             "compute_budget": self.compute_budget,
             "difference": self.difference,
+            "dtypes": [str(tensor.dtype) for tensor in self._tensors],
             "swept": [position[id(tensor)] for tensor in self._tensors],
             "schedule": self._schedule.state_dict(),
             "memory": self._memory.state_dict(),
@@ -159,13 +160,20 @@ class CoordinateMethod(ZerothOrder):
 
     def _check_snapshot(self, saved: dict[str, Any]) -> None:
         super()._check_snapshot(saved)
-        here, there = self._memory.budget, saved["memory"]["budget"]
+        layout, sizes = self._layout_of(saved)
+        dtypes = [str(tensor.dtype) for tensor in layout.tensors]
+        if saved["dtypes"] != dtypes:
+            raise ValueError(
+                f"state_dict belongs to parameters of dtypes {saved['dtypes']}, this optimizer has "
+                f"{dtypes}; cast the model before building the optimizer"
+            )
+        here = layout.n if self._memory.budget is None else self._memory.budget
+        there = saved["memory"]["budget"] or layout.n  # None means all, whatever n is
         if here != there:
             raise ValueError(
                 f"state_dict has memory_budget={there}, this optimizer has memory_budget={here}; "
                 "build it with the same"
             )
-        layout, sizes = self._layout_of(saved)
         found = [len(buffer) for buffer in saved["memory"]["buffers"]]
         if found != sizes:
             raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from .look import colour, label
@@ -16,7 +17,9 @@ from .results import Results, note
 
 def write(results: Results, path: Path) -> None:
     """Draw `results` into `path`."""
-    figure = Figure(figsize=(10, 4.6), dpi=150, layout="constrained")  # no pyplot: no global state
+    # No pyplot: no global state. The pads, in inches, keep everything off the edges.
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(10, 4.6), dpi=150, layout=layout)
     accuracy, loss = figure.subplots(1, 2)
     for axes, key, title in (
         (accuracy, "test_accuracy", "test accuracy"),
@@ -38,7 +41,6 @@ def write(results: Results, path: Path) -> None:
     )
     footnote = textwrap.fill(note(results), 140)
     figure.supxlabel(footnote, x=0.01, ha="left", fontsize=8, color="#555555")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # inches, so that nothing hugs the edge
     figure.savefig(path)
 
 

@@ -34,7 +34,7 @@ def digits(seed: int, *, validation: bool = False) -> Task:
     """The 1,797 digits, 70 % of them to learn from, scaled by what those alone show.
 
     With `validation` a fifth of the training rows stands in for the test rows: settings are
-    chosen there, so that the test rows stay unseen until the end.
+    chosen there, and the test rows of the same seed play no part in it.
     """
     x, y = load_digits(return_X_y=True)
     x, x_test, y, y_test = train_test_split(x, y, test_size=0.3, stratify=y, random_state=seed)
