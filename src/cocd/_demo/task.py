@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +11,9 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-BATCH = 64
+import cocd
 
-Closure = Callable[[], Tensor]
+BATCH = 64
 
 
 class Rows(NamedTuple):
@@ -66,9 +66,9 @@ def network(seed: int) -> nn.Sequential:
         )
 
 
-def objective(model: nn.Module) -> Callable[[Tensor, Tensor], Closure]:
+def objective(model: nn.Module) -> cocd.Objective:
     """The loss of `model` on a batch, as the closure that an optimizer's `step` takes."""
-    return lambda x, y: lambda: cross_entropy(model(x), y)
+    return cocd.trace(model, cross_entropy)
 
 
 def batches(rows: Rows, seed: int) -> Iterator[Rows]:

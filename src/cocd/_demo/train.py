@@ -16,6 +16,7 @@ from .task import Task
 
 POINTS = 40  # of the test curve
 
+Closure = Callable[[], Any]
 Report = Callable[["Point"], None]
 
 
@@ -91,7 +92,7 @@ def train(method: Method, data: Task, steps: int, seed: int, report: Report) -> 
     )
 
 
-def _step(optimizer: Any, closure: task.Closure) -> float:
+def _step(optimizer: Any, closure: Closure) -> float:
     """One step; NaN if it could not be taken. A method that diverges is a result, not an error."""
     try:
         return float(optimizer.step(closure))
@@ -99,7 +100,7 @@ def _step(optimizer: Any, closure: task.Closure) -> float:
         return math.nan
 
 
-def _with_gradient(optimizer: Any, closure: task.Closure) -> task.Closure:
+def _with_gradient(optimizer: Any, closure: Closure) -> Closure:
     def evaluate() -> Any:
         optimizer.zero_grad()
         loss = closure()

@@ -19,6 +19,8 @@ from torch import Tensor
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
 
+_WORTH_THREADS = 200_000  # elementary operations: about 0.1 ms on one core
+
 NONE, TANH, RELU = 0, 1, 2  # what is applied at the end of a loop
 
 
@@ -49,32 +51,37 @@ def suits(*tensors: Tensor) -> bool:
     return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
 
 
-def _loops() -> Any:
+def _loops(work: int) -> Any:
+    """The compiled loops, on as many threads as pay for `work` elementary operations."""
     import numba
 
     from . import _loops
 
-    # As many threads as torch uses, so that a run with a fixed number is reproducible.
+    # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
+    # this one for what is done before another has woken up.
     limit = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
-    numba.set_num_threads(min(torch.get_num_threads(), limit))
+    threads = min(torch.get_num_threads(), limit) if work > _WORTH_THREADS else 1
+    numba.set_num_threads(threads)
     return _loops
 
 
 def rank_one(base: Tensor, per_sample: Tensor, per_unit: Tensor, act: int, out: Tensor) -> None:
     """``act(base + per_sample * per_unit)``: (N, U), (K, N), (K or 1, U) -> (K, N, U)."""
-    _loops().rank_one(base.numpy(), per_sample.numpy(), per_unit.numpy(), act, out.numpy())
+    _loops(out.numel()).rank_one(
+        base.numpy(), per_sample.numpy(), per_unit.numpy(), act, out.numpy()
+    )
 
 
 def activate(x: Tensor, act: int, out: Tensor) -> None:
     """The activation alone, of a contiguous tensor."""
-    _loops().activate(x.view(-1).numpy(), act, out.view(-1).numpy())
+    _loops(x.numel()).activate(x.view(-1).numpy(), act, out.view(-1).numpy())
 
 
 def correct_and_pool(
     delta: Tensor, filters: Tensor, base: Tensor, geometry: tuple[int, ...], act: int, out: Tensor
 ) -> None:
     """A changed input channel's correction, max-pooled: see `_loops.correct_and_pool`."""
-    _loops().correct_and_pool(
+    _loops(out.numel() * filters.shape[0]).correct_and_pool(
         delta.numpy(), filters.numpy(), base.numpy(), geometry, act, out.numpy()
     )
 
@@ -84,7 +91,7 @@ def move_and_pool(
     out: Tensor,
 ) -> None:  # fmt: skip
     """A moved filter element's effect, max-pooled: see `_loops.move_and_pool`."""
-    _loops().move_and_pool(
+    _loops(out.numel() * 4).move_and_pool(
         x.numpy(), base.numpy(), where.numpy(), steps.numpy(), geometry, act, out.numpy()
     )
 
@@ -94,7 +101,7 @@ def rank_one_through(
     out: Tensor,
 ) -> None:  # fmt: skip
     """`rank_one` and the small linear layer behind it: see `_loops.rank_one_through`."""
-    _loops().rank_one_through(
+    _loops(len(per_sample) * base.numel()).rank_one_through(
         base.numpy(), per_sample.numpy(), per_unit.numpy(), act, before.numpy(), weight.numpy(),
         out.numpy(),
     )  # fmt: skip
@@ -102,4 +109,4 @@ def rank_one_through(
 
 def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: Tensor) -> None:
     """`activate` and the small linear layer behind it: see `_loops.activate_through`."""
-    _loops().activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())
+    _loops(x.numel()).activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())
