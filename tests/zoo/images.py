@@ -147,7 +147,9 @@ def shuffled_channels():
 def instance_norm():
     layers = [nn.Conv2d(1, 3, 3), nn.InstanceNorm2d(3, affine=True), nn.Mish(), nn.LPPool2d(2, 2)]
     layers += [nn.ReflectionPad2d(1), nn.Conv2d(3, 2, 2), nn.Upsample(scale_factor=2)]
-    return classifier(*layers, nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(8, 3), x=image(1, 6))
+    return classifier(
+        *layers, nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(8, 3), x=image(1, 6)
+    )
 
 
 def group_norm():

@@ -59,7 +59,7 @@ def train(method: Method, data: Task, steps: int, seed: int, report: Report) -> 
     curve = [Point(0, 0, 0.0, math.nan, *task.score(model, data.test))]
     seconds, diverged = 0.0, False
     for step in range(1, steps + 1):
-        closure = loss_on(*next(batches))
+        closure: Closure = loss_on(*next(batches))
         if method.first_order:
             closure = _with_gradient(optimizer, closure)
         began = perf_counter()
@@ -104,7 +104,7 @@ def _with_gradient(optimizer: Any, closure: Closure) -> Closure:
     def evaluate() -> Any:
         optimizer.zero_grad()
         loss = closure()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss.detach()
 
     return evaluate

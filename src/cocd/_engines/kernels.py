@@ -60,8 +60,10 @@ def _loops(work: int) -> Any:
     # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
     # this one for what is done before another has woken up.
     limit = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
-    threads = min(torch.get_num_threads(), limit) if work > _WORTH_THREADS else 1
-    numba.set_num_threads(threads)
+    torchs = torch.get_num_threads()
+    numba.set_num_threads(min(torchs, limit) if work > _WORTH_THREADS else 1)
+    if torch.get_num_threads() != torchs:  # numba's start set the one OpenMP that both use
+        torch.set_num_threads(torchs)
     return _loops
 
 

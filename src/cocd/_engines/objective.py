@@ -377,7 +377,7 @@ class Closure:
 class Truth(NamedTuple):
     """Central differences by the closure itself, and the seconds that one evaluation took."""
 
-    index: list[int]
+    elements: list[int]
     radius: float
     expected: Tensor
     seconds: float

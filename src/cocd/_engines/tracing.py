@@ -82,7 +82,7 @@ def _trace(model: nn.Module, absent: dict[str, Any]) -> fx.Graph:
     return graph
 
 
-# --- arguments that have a default -----------------------------------------------------------------
+# --- arguments that have a default -------------------------------------------------------
 
 
 def required_names(model: nn.Module) -> frozenset[str]:
@@ -124,7 +124,7 @@ def _drop_arguments(graph: fx.Graph, absent: dict[str, Any]) -> None:
                 graph.erase_node(other)
 
 
-# --- layers of layers ------------------------------------------------------------------------------
+# --- layers of layers --------------------------------------------------------------------
 
 
 class _Tracer(fx.Tracer):
@@ -177,7 +177,7 @@ _INSIDES: dict[type[nn.Module], Callable[..., Any]] = {
 }
 
 
-# --- calls that write ------------------------------------------------------------------------------
+# --- calls that write --------------------------------------------------------------------
 
 
 def _write_nowhere(model: nn.Module, graph: fx.Graph) -> None:
@@ -186,7 +186,9 @@ def _write_nowhere(model: nn.Module, graph: fx.Graph) -> None:
         if not _writes(model, node):
             continue
         x = node.all_input_nodes[0]
-        if "out" in node.kwargs or (node.op in ("call_function", "call_method") and not _copy(node)):
+        if "out" in node.kwargs or (
+            node.op in ("call_function", "call_method") and not _copy(node)
+        ):
             raise Untraceable(f"{node.name} writes into a tensor")
         later = False
         for user in graph.nodes:
@@ -245,7 +247,7 @@ def _function(name: str) -> Callable[..., Any]:
     return getattr(F, name, None) or getattr(torch, name)
 
 
-# --- max-pooling first -----------------------------------------------------------------------------
+# --- max-pooling first -------------------------------------------------------------------
 
 
 def _pool_before_monotone(model: nn.Module, graph: fx.Graph) -> None:
@@ -264,7 +266,8 @@ def _pool_before_monotone(model: nn.Module, graph: fx.Graph) -> None:
         node.replace_input_with(act, before)
         readers = [user for user in node.users if user is not act]
         with graph.inserting_after(node):
-            moved = graph.node_copy(act, lambda n, old=before, new=node: new if n is old else n)
+            replaced = {before: node}
+            moved = graph.node_copy(act, lambda n, r=replaced: r.get(n, n))  # type: ignore[misc]
         for user in readers:
             user.replace_input_with(node, moved)
         graph.erase_node(act)

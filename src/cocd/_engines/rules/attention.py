@@ -1,5 +1,7 @@
-"""Multi-head attention: a projection moves one unit, so one head alone attends anew; dense from
-there on. Changed inputs are attended to as one large batch.
+"""Multi-head attention.
+
+A projection moves one unit, so one head alone attends anew; dense from there on. Changed inputs
+are attended to as one large batch.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class _Attention:
             for x, W, b in zip(self.inputs, weights, biases, strict=True)
         ]  # (head, N, L, size) each
         self.mask = self._mask()
-        self.weights, self.mixed = self.attend(*self.heads, self.mask)
+        q, k, v = self.heads
+        self.weights, self.mixed = self.attend(q, k, v, self.mask)
 
     def turn(self, x: Tensor) -> Tensor:
         """Samples first, or back again."""
@@ -48,7 +51,7 @@ class _Attention:
     def _mask(self) -> Tensor:
         """Both masks as one that is added to the scores, (head, N, L, S)."""
         q, k, _ = self.heads
-        H, N, L, S = *q.shape[:3], k.shape[2]
+        (H, N, L), S = q.shape[:3], k.shape[2]
         mask = q.new_zeros(H, N, L, S)
         padding, seen = (
             self.call.argument(3, "key_padding_mask"),

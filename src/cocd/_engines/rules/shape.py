@@ -159,8 +159,7 @@ def pick(call: Call, changes: dict[Any, Change]) -> Change | None:
     if any(not isinstance(i, (int, slice)) for i in index):
         return None
     if x.dim is not None and (
-        (len(index) > x.dim
-        and index[x.dim] != slice(None))
+        (len(index) > x.dim and index[x.dim] != slice(None))
         or any(isinstance(i, int) for i in index[: x.dim])
     ):
         x = x.densify()
