@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from .._evaluate import Evaluations, scalar
 from .._layout import gather
@@ -363,7 +364,7 @@ class Closure:
             return "gives finite losses where the closure does not, or the other way round"
         # Rounding is amplified by layers that divide by a small deviation; float64 can spare some.
         unit = max(torch.finfo(tensor.dtype).eps, 1e-11)
-        allowed = 64 * unit * abs(loss) + 2e3 * unit * expected.abs()
+        allowed = unit * (64 * abs(loss) + 8 * self._magnitude() + 2e3 * expected.abs())
         excess = torch.where(expected.isfinite(), (expected - found).abs() - allowed, 0)
         if bool((excess > 0).any()):
             worst = int(excess.argmax())
@@ -372,6 +373,16 @@ class Closure:
                 f"{found[worst]:.9g} where the closure gives {expected[worst]:.9g}"
             )
         return ""
+
+
+    def _magnitude(self) -> float:
+        """How large outputs are: losses near zero are differences of these, and rounded as such."""
+        if self._run is None:
+            return 0.0
+        outputs = [t for t in tree_leaves(self._run.output) if isinstance(t, Tensor) and t.numel()]
+        largest = max((float(t.abs().max()) for t in outputs), default=0.0)
+        summed = getattr(self.objective._loss, "reduction", "mean") == "sum"
+        return largest * len(outputs[0]) if summed else largest
 
 
 class Truth(NamedTuple):
