@@ -90,10 +90,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._rewind_cpu()  # this is run once a probe: what is not needed is not even asked
         if self._has_more:
             self.rewind()
-        value = self._call(self.closure)
-        if type(value) is Tensor and value.ndim == 0 and value.is_floating_point():
-            return value.item()
-        return scalar(value)
+        return scalar(self._call(self.closure))
 
     def rewind(self) -> None:
         """Random numbers and buffers as they were when the step began."""

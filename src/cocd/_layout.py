@@ -148,26 +148,30 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(values: Tensor) -> list[Any]:
-    """What `writer` takes for these values, so that they arrive bit for bit."""
+    """What `elements` takes for these values, so that they arrive bit for bit."""
     if values.device.type == "cpu":
         return values.view(_INTEGERS[values.element_size()]).tolist()
     return list(values.unbind())
 
 
-def writer(tensor: Tensor, index: list[int]) -> Callable[[int, Any], None]:
-    """A function that writes to the k-th of some elements of a tensor, in place."""
+def elements(tensor: Tensor) -> Any:
+    """A tensor to write single elements of, in place: ``elements(t)[i] = value of bits``."""
     tensor = tensor.detach()
     if tensor.device.type == "cpu":
         # A NumPy view writes one number ten times faster than a torch operation does.
-        flat = tensor.view(_INTEGERS[tensor.element_size()]).numpy().flat
+        return tensor.view(_INTEGERS[tensor.element_size()]).numpy().flat
+    return _Elements(tensor)
 
-        def write(k: int, value: Any) -> None:
-            flat[index[k]] = value
 
-        return write
-    where = torch.tensor(index)
-    cells = [tensor[i] for i in zip(*torch.unravel_index(where, tensor.shape), strict=True)]
-    return lambda k, value: cells[k].copy_(value)  # type: ignore[return-value]
+class _Elements:
+    """The same on other devices."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __setitem__(self, index: int, value: Tensor) -> None:
+        where = torch.unravel_index(torch.tensor(index), self._tensor.shape)
+        self._tensor[tuple(int(i) for i in where)].copy_(value)
 
 
 def check_tensor(tensor: Tensor, name: str) -> None:

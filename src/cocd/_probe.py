@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ._evaluate import Evaluations
-from ._layout import Run, bits, gather, writer
+from ._layout import Run, bits, elements, gather
 from ._warn import warn
 from .errors import NonFiniteLoss, RadiusWarning
 
@@ -102,19 +102,20 @@ def sequential(
     saved = gather(tensor, index)
     plus, minus = saved + eps, saved - eps
     check_radius(saved, plus, minus, eps, difference)
-    write = writer(tensor, index)
+    place = elements(tensor)
     up = [loss] * len(index)
     down = [loss] * len(index)
-    for k, (old, above, below) in enumerate(zip(*map(bits, (saved, plus, minus)), strict=True)):
+    values = zip(index, *map(bits, (saved, plus, minus)), strict=True)
+    for k, (i, old, above, below) in enumerate(values):
         try:
             if difference != "backward":
-                write(k, above)
+                place[i] = above
                 up[k] = evaluate()
             if difference != "forward":
-                write(k, below)
+                place[i] = below
                 down[k] = evaluate()
         finally:
-            write(k, old)
+            place[i] = old
     first = [a - b for a, b in zip(up, down, strict=True)]
     second = None
     if difference == "central":

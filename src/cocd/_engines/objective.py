@@ -165,7 +165,7 @@ class Objective:
         """The traced pass is not the model's: no parameter can be followed through it."""
         self.graph, self._untraceable = None, why
         self._records = {name: self._first_choice(name) for name in self._records}
-        warn(f"{why}; all parameters are probed by other engines from now on", EngineWarning)
+        warn(f"{why}; parameters are probed by the batched engine from now on", EngineWarning)
 
     def explain(self) -> str:
         """For each parameter: engine, rule, what is recomputed, estimated and measured gain."""
@@ -201,13 +201,11 @@ class Closure:
         Now and then the model itself is asked too: does the traced pass still give what it gives?
         """
         objective = self.objective
-        objective._follow_model(given_names(objective.model, self.inputs))
+        given = given_names(objective.model, self.inputs)
+        objective._follow_model(given)
         if objective.graph is None:
             return self()
-        try:
-            loss, problem = self._follow(), ""
-        except Exception as error:
-            loss, problem = None, f"the traced pass fails ({_first_line(error)})"
+        loss, problem = self._follow()
         objective._since_check = (objective._since_check + 1) % _RECHECK
         if objective._since_check != 1 and not problem:
             return loss
@@ -215,17 +213,29 @@ class Closure:
         actual = self()
         objective.checks += 1
         problem = problem or _disagreement(loss, actual)
-        if problem:
+        if not problem:
+            return loss
+        objective._trace(given)  # something that only the values show may have changed
+        rewind()
+        loss, still = self._follow()
+        if still or _disagreement(loss, actual):
             self._run = None
             objective._give_up(problem)
-            return actual
+            rewind()
+            return self()
+        warn(f"{problem}; it has changed and was traced again", EngineWarning)
         return loss
 
-    def _follow(self) -> Any:
+    def _follow(self) -> tuple[Any, str]:
+        """The loss of the traced pass, or what is wrong with it."""
         objective = self.objective
-        assert objective.graph is not None
-        self._run = Run(objective.model, objective.graph, self.inputs)
-        return objective.loss(self._run.output, self.target)
+        try:
+            if objective.graph is None:
+                return None, objective._untraceable
+            self._run = Run(objective.model, objective.graph, self.inputs)
+            return objective.loss(self._run.output, self.target), ""
+        except Exception as error:  # or the model itself fails, which the caller will see
+            return None, f"the traced pass fails ({_first_line(error)})"
 
     def release(self) -> None:
         """Let the activations go."""
