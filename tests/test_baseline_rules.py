@@ -30,7 +30,7 @@ def observed(optimizer, f=F):
     return returned, torch.stack(points)
 
 
-# --- coordinates ------------------------------------------------------------------------------
+# --- coordinates -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("difference", ["central", "forward", "backward"])
@@ -96,7 +96,7 @@ def test_all_coordinates_can_be_drawn_at_once():
     assert frozen(x) == frozen(y)
 
 
-# --- directions -------------------------------------------------------------------------------
+# --- directions --------------------------------------------------------------------------
 
 
 def directions_of(seed, count, steps, sample):
@@ -175,7 +175,7 @@ def test_directions_have_mean_zero_and_unit_variance(name):
         assert set(U.flatten().tolist()) == {-1.0, 1.0}
 
 
-# --- rank shaping -----------------------------------------------------------------------------
+# --- rank shaping ------------------------------------------------------------------------
 
 TRANSFORMS = {
     "exp": lambda loss: torch.exp(loss / 10),

@@ -61,7 +61,7 @@ def lane(workload, engine="incremental"):
     return Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
 
 
-# --- engines -------------------------------------------------------------------------------------
+# --- engines -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_an_engine_that_fell_back_is_named(rows):
     assert cells[0][1] == f"{row['engine']} (75.0% batched)"
 
 
-# --- which coordinates ---------------------------------------------------------------------------
+# --- which coordinates -------------------------------------------------------------------
 
 
 def test_a_cycle_is_every_coordinate():
@@ -181,7 +181,7 @@ def test_the_paper_s_settings():
         assert len(x) == len(y) == workload.batch
 
 
-# --- memory --------------------------------------------------------------------------------------
+# --- memory ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", [memory.peak_extra_bytes, memory._allocated])
@@ -194,7 +194,7 @@ def test_peak_memory_is_that_of_the_largest_moment(by):
     assert 60e6 < by(work) < 100e6
 
 
-# --- scaling, precision, overhead ----------------------------------------------------------------
+# --- scaling, precision, overhead --------------------------------------------------------
 
 
 def test_scaling():
@@ -246,7 +246,7 @@ def test_overhead():
     assert "17 evaluations" in overhead.sentence(row)
 
 
-# --- the command ---------------------------------------------------------------------------------
+# --- the command -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def test_without_the_accelerator(tiny, monkeypatch, capsys):
     assert "| accelerated" not in shown and "Without the accelerator" in shown
 
 
-# --- networks ------------------------------------------------------------------------------------
+# --- networks ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shortcut", ["pad", "conv"])

@@ -33,7 +33,7 @@ def by_method(outcome):
     return {row["method"]: row for row in outcome["rows"]}
 
 
-# --- the demo ------------------------------------------------------------------------------------
+# --- the demo ----------------------------------------------------------------------------
 
 
 def test_zeroth_order_methods_spend_equal_evaluations(outcome):
@@ -175,7 +175,7 @@ def test_a_method_that_diverges_is_a_result(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "plot.png").stat().st_size
 
 
-# --- its parts -----------------------------------------------------------------------------------
+# --- its parts ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("validation", [False, True])
@@ -221,7 +221,7 @@ def test_no_nan_in_the_file(tmp_path):
     assert read["test_loss"] is read["test_accuracy"] is None
 
 
-# --- the command line ----------------------------------------------------------------------------
+# --- the command line --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [["--version"], ["version"]])

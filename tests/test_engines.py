@@ -55,7 +55,7 @@ def scaled():
     return case
 
 
-# --- rules ------------------------------------------------------------------------------------
+# --- rules -------------------------------------------------------------------------------
 
 
 def test_the_rule_in_contributing_works(registry):
@@ -88,7 +88,8 @@ def test_a_wrong_source_is_found_out(registry):
 
     case = scaled()
     objective = cocd.trace(case.model, case.loss_fn)
-    with pytest.warns(EngineWarning, match=r"1\.scale: the incremental engine disagrees .* on elem"):
+    sentence = r"1\.scale: the incremental engine disagrees .* on elem"
+    with pytest.warns(EngineWarning, match=sentence):
         assert_right(objective, case)
     assert objective.engine_of("1.scale") == "batched"
     assert objective.engine_of("0.weight") == "incremental"
@@ -130,7 +131,7 @@ def test_a_rule_may_leave_a_case_to_the_engine(registry):
     assert "vmap of Scale" in objective.explain()
 
 
-# --- the choice ---------------------------------------------------------------------------------
+# --- the choice --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["incremental", "batched", "sequential"])
@@ -201,7 +202,7 @@ def test_checks_are_counted_apart():
     assert f"evaluations spent on checks: {objective.checks}" in objective.explain()
 
 
-# --- optimizers ---------------------------------------------------------------------------------
+# --- optimizers --------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "BCCD": lambda p: baselines.BCCD(p, lr=0.1, compute_budget=7),
@@ -253,7 +254,7 @@ def test_after_an_exception_everything_is_as_before(at):
     assert world(optimizer, case.model) == before
 
 
-# --- the accelerator ----------------------------------------------------------------------------
+# --- the accelerator ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("accelerated", [False, True])

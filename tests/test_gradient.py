@@ -29,7 +29,7 @@ def gradients(tensors):
     return flat([t.grad for t in tensors])
 
 
-# --- p.grad is the estimate -------------------------------------------------------------------
+# --- p.grad is the estimate --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -95,7 +95,7 @@ def test_frozen_parameters_get_no_gradient():
     assert gradient.evaluations == 5
 
 
-# --- writes from outside ----------------------------------------------------------------------
+# --- writes from outside -----------------------------------------------------------------
 
 WRITES = {
     "clip_grad_norm_": lambda x: nn.utils.clip_grad_norm_([x], 1e-3),
@@ -186,7 +186,7 @@ def test_ctrl_c_that_waited_for_the_end_of_a_call_is_no_write():
     assert gradient.estimate().count_nonzero() == 2
 
 
-# --- in the hands of other optimizers ---------------------------------------------------------
+# --- in the hands of other optimizers ----------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [False, True])

@@ -14,7 +14,7 @@ from cocd import _optimizer, baselines
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-# --- bit for bit ------------------------------------------------------------------------------
+# --- bit for bit -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("difference", ["central", "forward", "backward"])
@@ -48,7 +48,7 @@ def test_a_thousand_bfloat16_steps_leave_every_weight_bit_identical():
     assert optimizer.evaluations == 3000
 
 
-# --- exceptions -------------------------------------------------------------------------------
+# --- exceptions --------------------------------------------------------------------------
 
 
 class Noisy(nn.Module):
@@ -159,7 +159,7 @@ def test_mezo_restores_to_rounding_after_an_exception():
         torch.testing.assert_close(flat([x]), before, rtol=0, atol=1e-6)
 
 
-# --- Ctrl-C at other moments ------------------------------------------------------------------
+# --- Ctrl-C at other moments -------------------------------------------------------------
 
 
 def test_ctrl_c_during_the_update_waits_until_the_step_is_whole(monkeypatch):

@@ -18,7 +18,7 @@ def buffers(module):
     return frozen(dict(module.named_buffers()))
 
 
-# --- random numbers ---------------------------------------------------------------------------
+# --- random numbers ----------------------------------------------------------------------
 
 
 def test_all_evaluations_see_the_same_random_numbers():
@@ -71,7 +71,7 @@ def test_a_closure_without_randomness_leaves_the_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# --- module buffers ---------------------------------------------------------------------------
+# --- module buffers ----------------------------------------------------------------------
 
 
 def expect_one_unperturbed_evaluation(model, modules=None, run=None, **options):
@@ -187,7 +187,7 @@ def test_direction_methods_change_buffers_as_by_one_evaluation(method):
     assert (optimizer.evaluations, int(model[1].num_batches_tracked)) == (6, 1)
 
 
-# --- autocast ---------------------------------------------------------------------------------
+# --- autocast ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inside", ["none", "new", "prepared"])

@@ -109,7 +109,7 @@ def test_buffers_have_at_least_single_precision():
         assert optimizer.estimate().dtype == dtype
 
 
-# --- what counts once, and what is refused ----------------------------------------------------
+# --- what counts once, and what is refused -----------------------------------------------
 
 
 def test_tied_and_repeated_parameters_count_once():
@@ -167,7 +167,7 @@ def test_neighbours_in_one_storage_are_accepted():
     assert optimizer.estimate().shape == (14,)
 
 
-# --- nothing of size n ------------------------------------------------------------------------
+# --- nothing of size n -------------------------------------------------------------------
 
 
 def largest_allocation(function):

@@ -128,7 +128,7 @@ def test_a_warning_made_an_error_leaves_the_step_undone():
     assert world(optimizer) == before
 
 
-# --- a radius that is lost in rounding --------------------------------------------------------
+# --- a radius that is lost in rounding ---------------------------------------------------
 
 
 @pytest.mark.parametrize(

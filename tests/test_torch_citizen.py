@@ -23,7 +23,7 @@ def run_beside(optimizer, twin, tensors, steps):
         assert optimizer.evaluations == twin.evaluations
 
 
-# --- groups -----------------------------------------------------------------------------------
+# --- groups ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory_budget", [None, 3])
@@ -67,7 +67,7 @@ def test_options_of_the_whole_optimizer_are_refused_in_a_group():
             cocd.CoCD([{"params": [leaf(1.0, 2.0)], name: value}], lr=0.1)
 
 
-# --- parameters that join later ---------------------------------------------------------------
+# --- parameters that join later ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", range(9))
@@ -127,7 +127,7 @@ def test_refused_group_leaves_the_optimizer_as_it_was():
         assert world(optimizer) == before
 
 
-# --- freezing ---------------------------------------------------------------------------------
+# --- freezing ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory_budget", [None, 3])
@@ -185,7 +185,7 @@ def test_everything_frozen_costs_one_evaluation_and_moves_nothing():
     assert optimizer.estimate().shape == (0,)
 
 
-# --- the rest of the interface ----------------------------------------------------------------
+# --- the rest of the interface -----------------------------------------------------------
 
 
 def test_zero_grad_and_gradients_do_not_matter():

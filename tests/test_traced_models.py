@@ -37,7 +37,7 @@ def engines(objective):
     return {objective.engine_of(name) for name, _ in objective.model.named_parameters()}
 
 
-# --- changes that are seen at once ----------------------------------------------------------------
+# --- changes that are seen at once -------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["batch_norm_1d", "dropout", "resnet"])
@@ -88,7 +88,8 @@ def test_a_hook_is_refused_where_the_engine_is_forced():
     case = build("mlp")
     objective = cocd.trace(case.model, case.loss_fn, engine="incremental")
     case.model[2].register_forward_hook(lambda module, args, out: out)
-    with pytest.raises(ValueError, match="engine='incremental' is not possible: forward hooks on 2"):
+    sentence = "engine='incremental' is not possible: forward hooks on 2"
+    with pytest.raises(ValueError, match=sentence):
         gradient(case.model, objective(case.inputs, case.target))
 
 
@@ -109,7 +110,7 @@ def test_batches_and_arguments_may_differ_from_step_to_step():
         assert engines(objective) == {"incremental"}
 
 
-# --- changes that only the values show --------------------------------------------------------------
+# --- changes that only the values show ---------------------------------------------------
 
 
 def switchable(forward):
@@ -177,7 +178,7 @@ def test_a_model_that_fails_says_so_itself():
         gradient(case.model, objective(case.inputs[:, 1:], case.target))
 
 
-# --- what tracing must not do -----------------------------------------------------------------------
+# --- what tracing must not do ------------------------------------------------------------
 
 
 def test_tracing_leaves_model_and_generator_alone():
@@ -206,7 +207,7 @@ def test_random_numbers_that_are_no_constants_are_noticed():
         assert_right(objective, case)
 
 
-# --- rounding ---------------------------------------------------------------------------------------
+# --- rounding ----------------------------------------------------------------------------
 
 
 def exact(case, index, eps):

@@ -384,7 +384,6 @@ class Closure:
             )
         return ""
 
-
     def _magnitude(self) -> float:
         """How large outputs are: losses near zero are differences of these, and rounded as such."""
         if self._run is None:
