@@ -149,3 +149,11 @@ def test_every_kind_of_scalar_loss_is_accepted_and_returned(loss):
 def test_estimator_says_that_it_does_not_move():
     with pytest.raises(TypeError, match="CoherentGradient estimates"):
         cocd.CoherentGradient([parameter()], eps=0.1, compute_budget=1).step(lambda: 0.0)
+
+
+def test_lr_that_overflows_the_dtype_is_refused_before_anything_changes():
+    x = torch.ones(3, requires_grad=True)
+    optimizer = cocd.CoCD([x], lr=1e39, weight_decay=0.1, compute_budget=3)
+    with pytest.raises(ValueError, match="lr=1e\\+39"):
+        optimizer.step(lambda: (x**2).sum())
+    assert torch.equal(x, torch.ones(3))

@@ -92,6 +92,9 @@ class ZerothOrder(Optimizer):
         """Options are read at every step, so that schedulers and hand-written changes count."""
         for group in self.param_groups:
             check_group(group)
+            wide = all(tensor.dtype == torch.float64 for tensor in group["params"])
+            if not wide and float(group.get("lr", 0)) > torch.finfo(torch.float32).max:
+                raise ValueError(f"lr={group['lr']!r} overflows in the parameters' dtype")
         return {id(tensor): group for group in self.param_groups for tensor in group["params"]}
 
     # --- evaluations --------------------------------------------------------------------------

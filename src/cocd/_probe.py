@@ -126,6 +126,8 @@ def sequential(
 
 
 def check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float, difference: str) -> None:
+    if difference != "backward" and not bool((plus == saved).any()):
+        return  # as nearly always
     above, below = plus == saved, minus == saved
     nowhere = {"central": above & below, "forward": above, "backward": below}[difference]
     lost = int(nowhere.sum())
