@@ -12,7 +12,7 @@ from zoo import build
 
 import cocd
 from cocd import EngineWarning, baselines
-from cocd._engines import kernels
+from cocd._engines import incremental, kernels
 from cocd._engines.registry import rules
 
 ROOT = Path(__file__).parent.parent
@@ -190,6 +190,24 @@ def test_a_small_memory_limit_gives_the_same_numbers(name):
     objective = cocd.trace(case.model, case.loss_fn, memory_limit=1)
     assert_right(objective, case)
     assert {objective.engine_of(key) for key, _ in case.model.named_parameters()} == {"incremental"}
+
+
+@pytest.mark.parametrize("name", ["embedding", "embedding_bag"])
+def test_rows_that_the_batch_does_not_use_cost_nothing(name, monkeypatch):
+    case = build(name)
+    used = set(case.inputs[:2].unique().tolist())
+    assert len(used) < 9
+    case = case._replace(inputs=case.inputs[:2], target=case.target[:2])
+    objective, probed = cocd.trace(case.model, case.loss_fn), []
+
+    def counted(run, plan, parameter, moves, scratch, original=incremental.propagate):
+        rows = {i // parameter.shape[-1] for i in moves.index}
+        probed.append(plan.entry != 1 or rows <= used)
+        return original(run, plan, parameter, moves, scratch)
+
+    monkeypatch.setattr(incremental, "propagate", counted)
+    assert_right(objective, case)
+    assert probed and all(probed)
 
 
 def test_checks_are_counted_apart():

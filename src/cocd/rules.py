@@ -2,12 +2,25 @@
 
 Register a rule for a layer of your own with `source` (its parameters) and `flow` (its inputs); a
 rule is checked against the closure the first time it is used. See CONTRIBUTING for an example.
+`relevant` names the elements that matter to a batch, where others need no evaluation at all.
 """
 
 from ._engines.change import Change, dense, slab
-from ._engines.registry import Call, Moves, rules, stacked
+from ._engines.registry import UNCHANGED, Call, Moves, rules, stacked
 
 source = rules.source
 flow = rules.flow
+relevant = rules.relevant
 
-__all__ = ["Call", "Change", "Moves", "dense", "flow", "slab", "source", "stacked"]
+__all__ = [
+    "UNCHANGED",
+    "Call",
+    "Change",
+    "Moves",
+    "dense",
+    "flow",
+    "relevant",
+    "slab",
+    "source",
+    "stacked",
+]

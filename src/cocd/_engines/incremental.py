@@ -198,6 +198,14 @@ def _references(node: Node) -> list[int]:
     return found
 
 
+def relevant(run: Run, plan: Plan, index: list[int]) -> list[bool] | None:
+    """Which elements matter to this batch; None for all."""
+    node = run.graph.nodes[plan.entry]
+    rule = rules.relevances.get((node.target, plan.local)) if node.op == "call_module" else None
+    mask = None if rule is None else rule(run.call(node), index)
+    return None if mask is None or all(mask) else mask
+
+
 # --- the loss ----------------------------------------------------------------------------
 
 

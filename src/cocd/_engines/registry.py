@@ -60,6 +60,7 @@ class Moves:
 # None instead of either says that this case is not for the rule.
 Source = Callable[[Call, Moves], Any]
 Flow = Callable[[Call, dict[Any, Change]], Any]
+Relevant = Callable[[Call, list[int]], list[bool]]
 
 UNCHANGED = ()  # what a flow returns if the output does not depend on the values of its inputs
 
@@ -70,6 +71,7 @@ class Registry:
 
     sources: dict[tuple[Any, str], Source] = field(default_factory=dict)
     flows: dict[Any, Flow] = field(default_factory=dict)
+    relevances: dict[tuple[Any, str], Relevant] = field(default_factory=dict)
 
     def source(self, *kinds: type[nn.Module], parameter: str) -> Callable[[Source], Source]:
         """Register how the output changes with elements of `parameter` of these modules.
@@ -91,6 +93,16 @@ class Registry:
         def register(rule: Source) -> Source:
             for kind in kinds:
                 self.sources[kind, parameter] = rule
+            return rule
+
+        return register
+
+    def relevant(self, *kinds: type[nn.Module], parameter: str) -> Callable[[Relevant], Relevant]:
+        """Register which elements of `parameter` matter to a batch; others are not evaluated."""
+
+        def register(rule: Relevant) -> Relevant:
+            for kind in kinds:
+                self.relevances[kind, parameter] = rule
             return rule
 
         return register

@@ -11,7 +11,7 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -65,7 +65,7 @@ def trace_calls(model: nn.Module, given: frozenset[str]) -> tuple[fx.Graph, dict
         constants = {name: vars(model)[name] for name in set(vars(model)) - own}
         for name in constants:
             delattr(model, name)
-    _drop_arguments(graph, absent)
+    _drop_arguments(model, graph, absent)
     _write_nowhere(model, graph)
     _pool_before_monotone(model, graph)
     return graph, constants
@@ -99,7 +99,12 @@ def given_names(model: nn.Module, inputs: Any) -> frozenset[str]:
 
 
 def _arguments(model: nn.Module) -> list[inspect.Parameter]:
-    parameters = inspect.signature(type(model).forward).parameters.values()
+    return _parameters(type(model).forward)
+
+
+@lru_cache
+def _parameters(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(forward).parameters.values()
     return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][1:]
 
 
@@ -112,10 +117,12 @@ def _left_out(model: nn.Module, given: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def _drop_arguments(graph: fx.Graph, absent: dict[str, Any]) -> None:
+def _drop_arguments(model: nn.Module, graph: fx.Graph, absent: dict[str, Any]) -> None:
     """Forget the arguments that were left out, and the assertions that fx makes about them."""
+    names = {p.name for p in _arguments(model)}
     for node in list(graph.nodes):
-        if node.op == "placeholder" and str(node.target).rsplit("_", 1)[0] in absent:
+        target = str(node.target)  # fx numbers the arguments that are left out
+        if target not in names and node.op == "placeholder" and target.rsplit("_", 1)[0] in absent:
             gone = [node]
             for other in graph.nodes:
                 if any(used in gone for used in other.all_input_nodes):

@@ -12,6 +12,16 @@ from ..change import Change, slab
 from ..registry import Call, Moves, moved_elements, rules
 
 
+@rules.relevant(nn.Embedding, nn.EmbeddingBag, parameter="weight")
+def rows_in_use(call: Call, index: list[int]) -> list[bool]:
+    """The rows that the batch looks up."""
+    m: Any = call.module
+    if m.max_norm is not None:
+        return [True] * len(index)
+    used = set(call.args[0].unique().tolist())
+    return [i // m.embedding_dim in used for i in index]
+
+
 @rules.source(nn.Embedding, parameter="weight")
 def weight_moves(call: Call, moves: Moves) -> Change | None:
     """One feature of the samples that look the row up."""
