@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,12 +16,16 @@ from ._options import check_budgets, check_count, check_difference
 from ._probe import probe
 from ._schedule import Cyclic, Schedule
 
+# Gets the block that is about to be written and its fresh estimates, NaN where one failed.
+Observer = Callable[[list[Segment], Tensor], None]
+
 
 class CoordinateMethod(ZerothOrder):
     """Keeps estimates of the gradient's coordinates, `compute_budget` of them fresh a step."""
 
     _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
     _kept = (*ZerothOrder._kept, "compute_budget", "difference", "_layout", "_schedule", "_memory")
+    _observers: tuple[Observer, ...] = ()  # see each block just before it is remembered
 
     def __init__(
         self,
@@ -97,6 +102,8 @@ class CoordinateMethod(ZerothOrder):
         self._check_finite(block, fresh.first)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
+        for observe in self._observers:
+            observe(block, fresh.first)
         self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
         self._memory.write(block, fresh.first)
         self._schedule.advance(B)
