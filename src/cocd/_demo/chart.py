@@ -7,7 +7,7 @@ from html import escape
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from .look import colour
+from .._look.colours import colour
 
 WIDTH, HEIGHT = 560, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 14, 44

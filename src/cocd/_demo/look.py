@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-# Okabe and Ito's colours, told apart by most colour-blind readers.
-COLOURS = {"CoCD": "#0072B2", "BCCD": "#E69F00", "SPSA": "#009E73", "SGD": "#777777"}
-
-
 COLUMNS = ("method", "test accuracy", "test loss", "evaluations", "seconds")
 
 
@@ -19,11 +15,6 @@ def cells(row: dict[str, Any]) -> list[str]:
         scores = [f"{row['test_accuracy']:.1%}", f"{row['test_loss']:.3f}"]
     backward = " + backward" if row["first_order"] else ""
     return [row["method"], *scores, f"{row['evaluations']:,}{backward}", f"{row['seconds']:.1f}"]
-
-
-def colour(method: str) -> str:
-    """The colour of a method, wherever it is drawn."""
-    return COLOURS.get(method, "#CC79A7")
 
 
 def label(row: dict[str, Any]) -> str:

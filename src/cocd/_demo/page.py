@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from .._look.colours import colour
+from .._look.page import asset, style
 from .chart import chart
-from .look import COLUMNS, cells, colour, settings
+from .look import COLUMNS, cells, settings
 from .results import Results, note
 
 
@@ -34,7 +35,7 @@ def page(results: Results) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>cocd demo</title>
-<style>{_file("page.css")}</style>
+<style>{style()}{_file("page.css")}</style>
 </head>
 <body>
 <h1>Handwritten digits, learnt without gradients</h1>
@@ -61,4 +62,4 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return asset(__package__ or "", name)

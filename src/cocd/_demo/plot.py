@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from .look import colour, label
+from .._look.axes import SOFT, bare
+from .._look.colours import colour
+from .look import label
 from .results import Results, note
 
 
@@ -40,7 +42,7 @@ def write(results: Results, path: Path) -> None:
         fontweight="bold",
     )
     footnote = textwrap.fill(note(results), 140)
-    figure.supxlabel(footnote, x=0.01, ha="left", fontsize=8, color="#555555")
+    figure.supxlabel(footnote, x=0.01, ha="left", fontsize=8, color=SOFT)
     figure.savefig(path)
 
 
@@ -60,8 +62,4 @@ def _curves(axes: Axes, results: Results, key: str) -> None:
     axes.set_xlim(left=0)
     axes.set_xlabel("evaluations of the loss", fontsize=9)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.tick_params(labelsize=9, length=0)
-    axes.grid(color="#e5e5e5", lw=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    bare(axes)
