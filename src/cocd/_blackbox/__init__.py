@@ -1,0 +1,1 @@
+"""Black boxes: functions of a vector that can be evaluated and not differentiated."""
