@@ -27,11 +27,18 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("demo", "learn handwritten digits by four methods", "cocd._demo.command", extra="demo"),
     Command("bench", "measure what a step costs", "cocd._bench.command"),
+    Command(
+        "reproduce",
+        "run a plan: a table or figure of the paper",
+        "cocd._experiments.reproduce",
+        extra="experiments",
+    ),
 )
 
 # What an extra of pyproject.toml brings: import name and the name that pip knows.
 EXTRAS = {
     "demo": {"rich": "rich", "matplotlib": "matplotlib", "sklearn": "scikit-learn"},
+    "experiments": {"rich": "rich", "matplotlib": "matplotlib"},
 }
 
 

@@ -1,0 +1,94 @@
+"""Who learns: a method's optimizer, from its name and the settings of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+import cocd
+
+from .runs import Run, Setting
+
+_COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
+_DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
+# Settings that are not the optimizer's own.
+_OTHERS = ("activation", "batch_size", "dtype", "schedule")
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer and which settings it takes."""
+
+    name: str
+    build: Callable[..., Any]
+    takes: tuple[str, ...]
+    seeded: bool = False
+    first_order: bool = False
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("cocd", cocd.CoCD, (*_COORDINATES, "memory_budget", "decay")),
+        Method("bccd", cocd.baselines.BCCD, _COORDINATES),
+        Method("random", cocd.baselines.RandomCoordinate, _COORDINATES, seeded=True),
+        Method("spsa", cocd.baselines.SPSA, _DIRECTIONS, seeded=True),
+        Method("zosgd", cocd.baselines.ZOSGD, _DIRECTIONS, seeded=True),
+        Method("mezo", cocd.baselines.MeZO, _DIRECTIONS, seeded=True),
+        Method("sgd", torch.optim.SGD, ("lr", "momentum", "weight_decay"), first_order=True),
+        Method("adam", torch.optim.Adam, ("lr", "weight_decay"), first_order=True),
+    )
+}
+
+
+def find(name: str) -> Method:
+    """The method of that name.
+
+    >>> find("sgd").first_order
+    True
+    """
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]
+
+
+def optimizer(run: Run, model: nn.Module) -> Any:
+    """The run's optimizer. `memory_budget` is a share of all coordinates (the paper's M)."""
+    method, options = find(run.method), run.options
+    for name in options:
+        if name not in method.takes and name not in _OTHERS:
+            raise ValueError(f"settings: {run.method} has no setting {name!r}")
+    chosen: dict[str, Setting] = {n: options[n] for n in method.takes if n in options}
+    if "memory_budget" in chosen:
+        n = sum(p.numel() for p in model.parameters())
+        chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
+    if method.seeded:
+        chosen["seed"] = run.seed
+    return method.build(model.parameters(), **chosen)
+
+
+def scheduler(run: Run, optimizer: Any) -> LambdaLR | None:
+    """What the setting `schedule` names: None for "none", or a cosine over the whole run."""
+    kind, steps = run.options.get("schedule", "none"), run.epochs * run.steps_per_epoch
+    if kind == "none":
+        return None
+    if kind != "cosine":
+        raise ValueError(f"schedule must be 'none' or 'cosine', got {kind!r}")
+    return LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * min(step / steps, 1))) / 2)
+
+
+def cost(method: str, settings: dict[str, Setting]) -> int:
+    """Evaluations that a step takes; a backward pass counts as none.
+
+    >>> cost("cocd", {"compute_budget": 64}), cost("spsa", {"directions": 64})
+    (129, 128)
+    """
+    if "compute_budget" in settings:
+        return 2 * int(settings["compute_budget"]) + 1
+    return 1 if find(method).first_order else 2 * int(settings.get("directions", 1))

@@ -1,0 +1,81 @@
+"""The paper's settings (its section 6, Table 1), and what a plan builds its runs from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..methods import cost, find
+from ..runs import Run, Setting
+
+EPOCHS = 50
+
+# The three tasks of Table 1; an epoch has the paper's number of steps.
+STEPS = {"sarcos": 695, "mnist": 469, "cifar10": 391}
+COMMON: dict[str, dict[str, Setting]] = {
+    "sarcos": {"batch_size": 64, "weight_decay": 1e-4, "activation": "tanh"},
+    "mnist": {"batch_size": 128, "weight_decay": 1e-4, "activation": "tanh"},
+    "cifar10": {"batch_size": 128, "weight_decay": 5e-4, "activation": "tanh"},
+}
+COCD: dict[str, dict[str, Setting]] = {
+    "sarcos": {"lr": 1e-3, "decay": 1.0, "eps": 1.0, "compute_budget": 64},
+    "mnist": {"lr": 1e-2, "decay": 0.99, "eps": 0.1, "compute_budget": 256},
+    "cifar10": {"lr": 1e-2, "decay": 0.99, "eps": 0.1, "compute_budget": 1024},
+}
+BCCD_EPS = 1e-6
+MOMENTUM = 0.9
+
+
+def settings(task: str, method: str, own: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The task's common settings, the paper's lr and budget, and the method's own over them.
+
+    >>> settings("sarcos", "spsa", {"lr": 0.1, "eps": 0.01})["directions"]
+    64
+    """
+    paper = COCD[task]
+    chosen: dict[str, Setting] = {"dtype": "float32", **COMMON[task], "lr": paper["lr"]}
+    takes = find(method).takes
+    if "eps" in takes:
+        chosen["eps"] = paper["eps"]
+    if "decay" in takes:
+        chosen["decay"] = paper["decay"]
+    if "compute_budget" in takes:
+        chosen["compute_budget"] = paper["compute_budget"]
+    if "directions" in takes:
+        chosen["directions"] = paper["compute_budget"]
+    if "momentum" in takes:
+        chosen["momentum"] = MOMENTUM
+    return {**chosen, **own}
+
+
+def steps(task: str, method: str, chosen: Mapping[str, Setting]) -> int:
+    """Steps of an epoch in which the method makes as many evaluations as the paper's CoCD.
+
+    An oracle with gradients takes as many steps. Rounded to the nearest whole step.
+
+    >>> steps("sarcos", "spsa", {"directions": 64}), steps("sarcos", "sgd", {})
+    (700, 695)
+    """
+    if find(method).first_order:
+        return STEPS[task]
+    evaluations = STEPS[task] * cost("cocd", COCD[task])
+    return max(1, round(evaluations / cost(method, dict(chosen))))
+
+
+def make(
+    plan: str, task: str, method: str, label: str, own: Mapping[str, Setting], **rest: Any
+) -> Run:
+    """A run on one of the paper's tasks; `own` are the settings that are not the paper's."""
+    chosen = settings(task, method, own)
+    rest.setdefault("steps_per_epoch", steps(task, method, chosen))
+    return Run(plan, task, method, label, chosen, **rest)
+
+
+def shrink(run: Run, epochs: int = 2, steps_per_epoch: int = 4) -> Run:
+    """The small form of a run: generated data, few and cheap steps."""
+    options = run.options
+    for name, most in (("compute_budget", 16), ("directions", 4), ("batch_size", 16)):
+        if name in options:
+            options[name] = min(int(options[name]), most)
+    row = {**run.to_row(), "settings": options, "smoke": True}
+    return Run.from_row({**row, "epochs": epochs, "steps_per_epoch": steps_per_epoch})

@@ -1,0 +1,36 @@
+"""The main table: three tasks, CoCD beside BCCD, SGD and what else a fair comparison needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..runs import Run, Setting
+from . import paper
+from .tuned import TUNED
+
+NAME = "table-main"
+ABOUT = "final loss or accuracy on SARCOS, MNIST and CIFAR-10, with tuned baselines"
+TASKS = ("sarcos", "mnist", "cifar10")
+EPOCHS = paper.EPOCHS
+
+# Entry of `TUNED`, method, label. What is not tuned on a task is left out there.
+FAIR = (
+    ("cocd", "cocd", "CoCD (tuned)"),
+    ("bccd-float64", "bccd", "BCCD (float64, best eps)"),
+    ("bccd", "bccd", "BCCD (tuned)"),
+    ("random", "random", "Random coordinates (tuned)"),
+    ("spsa", "spsa", "SPSA (tuned)"),
+    ("zosgd", "zosgd", "ZO-SGD (tuned)"),
+)
+
+
+def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    """The rows of the table."""
+    common = {"seed": seed, "epochs": epochs}
+    bccd: dict[str, Setting] = {"eps": paper.BCCD_EPS}
+    yield paper.make(NAME, task, "cocd", "CoCD (paper's settings)", {}, **common)
+    yield paper.make(NAME, task, "bccd", "BCCD (paper's settings)", bccd, **common)
+    yield paper.make(NAME, task, "sgd", "SGD (oracle)", {}, **common)
+    for entry, method, label in FAIR:
+        if (own := TUNED[task].get(entry)) is not None:
+            yield paper.make(NAME, task, method, label, own, **common)

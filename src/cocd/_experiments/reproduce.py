@@ -1,0 +1,168 @@
+"""``cocd reproduce``: the runs of a plan, one after the other, until all have ended."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import cocd
+
+from .._cli import whole_number
+from . import display, plans
+from .runner import Stopped, Watch, perform
+from .runs import Run
+from .stopping import Wish
+from .store import SCHEMA, Held, Store
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cocd reproduce``."""
+    parser.add_argument("plan", choices=list(plans.PLANS), metavar="PLAN", help="see cocd list")
+    parser.add_argument("--task", nargs="+", metavar="T", help="these tasks of the plan alone")
+    parser.add_argument("--only", metavar="TEXT", help="runs with this in their label or key alone")
+    parser.add_argument("--data", type=Path, help="folder with the data sets (see cocd data)")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="for rows (%(default)s)")
+    parser.add_argument("--epochs", type=whole_number(1), help="instead of the plan's")
+    parser.add_argument("--seeds", type=_seeds, default=(0,), help="such as 0,1,2 (default: 0)")
+    parser.add_argument(
+        "--threads",
+        type=whole_number(1),
+        default=1,
+        help="of one process (%(default)s); two processes share a plan, which gains more",
+    )
+    parser.add_argument("--smoke", action="store_true", help="small form, on generated data")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Perform the plan; 0 if all its runs have ended, 1 if some failed, 130 after Ctrl-C."""
+    try:
+        chosen = select(args)
+        args.out.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
+        print(f"cocd reproduce: {error}", file=sys.stderr)
+        return 2
+    torch.set_num_threads(args.threads)
+    return perform_all(chosen, args)
+
+
+def select(args: argparse.Namespace) -> list[Run]:
+    """The runs that the arguments ask for."""
+    found = list(
+        plans.generate(
+            args.plan, tasks=args.task, seeds=args.seeds, epochs=args.epochs, smoke=args.smoke
+        )
+    )
+    only = args.only or ""
+    chosen = [run for run in found if only in run.label or only in run.key]
+    if not chosen:
+        raise ValueError(f"--only {only!r} fits none of the {len(found)} runs of {args.plan}")
+    return chosen
+
+
+def perform_all(chosen: list[Run], args: argparse.Namespace) -> int:
+    """Every run that is not finished and that no other process holds."""
+    stores = {run.key: Store(args.out / run.plan / run.key, run) for run in chosen}
+    waiting = [run for run in chosen if not stores[run.key].finished()]
+    failed: list[Run] = []
+    ended = len(chosen) - len(waiting)
+    with Wish() as wish, display.watching(args.plan, len(chosen), ended) as watch:
+        progressed = True
+        while progressed:  # what another process held may be free by now, and unfinished
+            progressed = False
+            for run in list(waiting):
+                outcome = _one(run, stores[run.key], args, watch, wish)
+                if outcome == "stopped":
+                    break
+                if outcome != "held":
+                    waiting.remove(run)
+                    progressed = True
+                if outcome == "failed":
+                    failed.append(run)
+            if wish.asked:
+                break
+    return _conclude(chosen, waiting, failed, wish, args)
+
+
+def _one(run: Run, store: Store, args: argparse.Namespace, watch: Watch, wish: Wish) -> str:
+    try:
+        with store.held():
+            if store.finished():  # by another process, meanwhile
+                return "done"
+            perform(run, store, data=args.data, header=header(run), watch=watch, stop=wish)
+            return "done"
+    except Held:
+        return "held"
+    except Stopped:
+        return "stopped"
+    except Exception as error:
+        # One run that fails must not cost the others; what it was is said in full.
+        said = str(error) if isinstance(error, ValueError) else traceback.format_exc()
+        print(f"cocd reproduce: {run.plan}/{run.key} failed: {said}", file=sys.stderr)
+        return "failed"
+
+
+def _conclude(
+    chosen: list[Run], waiting: list[Run], failed: list[Run], wish: Wish, args: argparse.Namespace
+) -> int:
+    ended = len(chosen) - len(waiting) - len(failed)
+    where = args.out / args.plan
+    if wish.asked:
+        print(
+            f"cocd reproduce: stopped, {ended} of {len(chosen)} runs have ended; the same command "
+            "goes on from here",
+            file=sys.stderr,
+        )
+        return wish.code
+    print(f"{ended} of {len(chosen)} runs have ended: {where}")
+    if waiting:
+        print(f"{len(waiting)} are being made by another process")
+    return 1 if failed else 0
+
+
+def header(run: Run) -> dict[str, Any]:
+    """What the first row says of a run and of where it was made."""
+    return {
+        "schema": SCHEMA,
+        "key": run.key,
+        **run.to_row(),
+        "versions": {
+            "cocd": cocd.__version__,
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "python": platform.python_version(),
+        },
+        "machine": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "platform": platform.platform(),
+        },
+        "command": shlex.join(["cocd", *sys.argv[1:]]),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """Whole numbers, separated by commas."""
+    return tuple(dict.fromkeys(whole_number(0, 2**32 - 1)(part) for part in text.split(",")))

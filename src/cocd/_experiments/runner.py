@@ -1,0 +1,188 @@
+"""Run -> rows. It may be killed at any moment, and goes on from the last checkpoint."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+
+import cocd
+
+from . import tasks
+from .runs import Run
+from .store import Store
+from .training import Training
+
+SAVE_AFTER = 60.0  # seconds of a long epoch
+LOOK_AFTER = 0.25  # seconds between two reports of progress
+DIVERGED = 1e6  # times the loss before the first step
+
+
+class Stopped(Exception):
+    """The user wants to stop; the state has been saved at the last whole step."""
+
+
+class Stop(Protocol):
+    """Whether the user has asked to stop."""
+
+    asked: bool
+
+
+@dataclass
+class Progress:
+    """How far a run is. `total` is the sum of the step losses of the present epoch."""
+
+    epoch: int = 0
+    in_epoch: int = 0
+    total: float = 0.0
+    seconds: float = 0.0
+    loss: float = math.nan
+    metric: float = math.nan
+    initial: float = math.nan
+    best: float = math.nan
+
+
+class Watch(Protocol):
+    """Who is told how it goes."""
+
+    def begin(self, run: Run, progress: Progress) -> None:
+        """A run begins, or goes on."""
+
+    def step(self, run: Run, progress: Progress, training: Training) -> None:
+        """Some steps have been taken."""
+
+    def row(self, run: Run, row: dict[str, Any]) -> None:
+        """A row has been written."""
+
+
+def perform(
+    run: Run, store: Store, *, data: Path | None, header: dict[str, Any], watch: Watch, stop: Stop
+) -> str:
+    """Bring a run to its end; returns its status, "done" or "diverged".
+
+    The caller holds the store. Raises `Stopped` when the user has asked for it.
+    """
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # A radius below rounding and estimates left out are settings' results, not news.
+        for kind in (cocd.RadiusWarning, cocd.NonFiniteWarning):
+            warnings.simplefilter("ignore", kind)
+        training = Training(run, tasks.load(run, data))
+        progress = _begin(run, training, store, header, watch)
+        return _train(run, training, progress, store, watch, stop)
+
+
+def _begin(
+    run: Run, training: Training, store: Store, header: dict[str, Any], watch: Watch
+) -> Progress:
+    saved = store.resume()
+    if saved is not None:
+        progress = Progress(**saved["progress"])
+        training.load_state_dict(saved["training"])
+        watch.begin(run, progress)
+        return progress
+    progress = Progress()
+    watch.begin(run, progress)
+    store.append({"row": "run", **header, "parameters": training.parameters})
+    progress.loss, progress.metric = training.score()
+    progress.initial, progress.best = progress.loss, progress.metric
+    row = _epoch_row(training, progress, train_loss=None)
+    store.append(row)
+    watch.row(run, row)
+    return progress
+
+
+def _train(
+    run: Run, training: Training, progress: Progress, store: Store, watch: Watch, stop: Stop
+) -> str:
+    how = ""
+    while progress.epoch < run.epochs and not how:
+        how = _steps(run, training, progress, watch, stop)
+        if not how and progress.in_epoch == run.steps_per_epoch:
+            how = _score(run, training, progress, store, watch)
+        if not how:
+            _save(store, training, progress)
+            if stop.asked:
+                raise Stopped
+    end = {
+        "row": "end",
+        "status": "diverged" if how else "done",
+        "how": how,
+        "best_metric": progress.best,
+        **_position(training, progress),
+    }
+    store.end(end)
+    watch.row(run, end)
+    return str(end["status"])
+
+
+def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop: Stop) -> str:
+    """Steps up to the epoch's end, the next checkpoint or the user's wish; says if it diverged."""
+    began = looked = perf_counter()
+    spent = progress.seconds
+    how = ""
+    while progress.in_epoch < run.steps_per_epoch and not stop.asked:
+        try:
+            loss = training.step()
+        except cocd.NonFiniteLoss as error:
+            how = f"step {training.steps + 1} could not be taken: {error}"
+            break
+        if not math.isfinite(loss):
+            how = f"the loss of step {training.steps} is {loss}"
+            break
+        progress.in_epoch += 1
+        progress.total += loss
+        now = perf_counter()
+        if now - looked > LOOK_AFTER:
+            looked = now
+            progress.seconds = spent + now - began
+            watch.step(run, progress, training)
+            if now - began > SAVE_AFTER:
+                break
+    progress.seconds = spent + perf_counter() - began
+    return how
+
+
+def _score(run: Run, training: Training, progress: Progress, store: Store, watch: Watch) -> str:
+    """The end of an epoch: its row; says if the run has diverged."""
+    train_loss = progress.total / run.steps_per_epoch
+    progress.epoch, progress.in_epoch, progress.total = progress.epoch + 1, 0, 0.0
+    progress.loss, progress.metric = training.score()
+    row = _epoch_row(training, progress, train_loss)
+    store.append(row)
+    watch.row(run, row)
+    if not progress.loss <= DIVERGED * progress.initial:
+        return (
+            f"the held-out loss is {progress.loss:.6g} after epoch {progress.epoch}, "
+            f"{progress.initial:.6g} at first"
+        )
+    if training.task.better(progress.metric, progress.best):
+        progress.best = progress.metric
+    return ""
+
+
+def _save(store: Store, training: Training, progress: Progress) -> None:
+    store.save({"training": training.state_dict(), "progress": asdict(progress)})
+
+
+def _position(training: Training, progress: Progress) -> dict[str, Any]:
+    return {
+        "epoch": progress.epoch,
+        "step": training.steps,
+        "evaluations": training.evaluations,
+        "seconds": round(progress.seconds, 3),
+    }
+
+
+def _epoch_row(training: Training, progress: Progress, train_loss: float | None) -> dict[str, Any]:
+    return {
+        "row": "epoch",
+        "train_loss": train_loss,
+        "loss": progress.loss,
+        "metric": progress.metric,
+        **_position(training, progress),
+    }

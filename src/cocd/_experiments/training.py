@@ -1,0 +1,108 @@
+"""One run's model, optimizer and batches, step by step, and all of it as a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import cocd
+
+from .._engines.objective import Record
+from . import methods, tasks
+from .runs import Run
+
+
+class Training:
+    """A run in progress. The state covers all that decides the steps to come, bit for bit."""
+
+    def __init__(self, run: Run, splits: Any) -> None:
+        torch.manual_seed(run.seed)
+        self.run, self.splits, self.task = run, splits, tasks.find(run.task)
+        self.model = tasks.network(run)
+        self.optimizer = methods.optimizer(run, self.model)
+        self.scheduler = methods.scheduler(run, self.optimizer)
+        first_order = methods.find(run.method).first_order
+        self.objective = None if first_order else cocd.trace(self.model, self.task.loss)
+        size = int(run.options["batch_size"])
+        self.batches = tasks.Batches(
+            splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)
+        )
+        self.steps = 0
+
+    def step(self) -> float:
+        """One step on the next batch; returns the loss."""
+        x, y = self.batches.next()
+        if self.objective is not None:
+            loss = self.optimizer.step(self.objective(x, y))
+        else:
+            self.optimizer.zero_grad()
+            loss = self.task.loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            loss = loss.detach()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.steps += 1
+        return float(loss)
+
+    @property
+    def evaluations(self) -> int:
+        """Of the objective, so far; a forward and a backward pass are one."""
+        return self.steps if self.objective is None else int(self.optimizer.evaluations)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def score(self) -> tuple[float, float]:
+        """Loss and metric on the held-out rows."""
+        return tasks.score(self.task, self.model, self.splits.held_x, self.splits.held_y)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists, dicts and tensors."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "batches": self.batches.state_dict(),
+            "random": torch.get_rng_state(),
+            "steps": self.steps,
+            "engines": None if self.objective is None else _engines(self.objective),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the state was taken."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        self.batches.load_state_dict(state["batches"])
+        torch.set_rng_state(state["random"])
+        self.steps = int(state["steps"])
+        if self.objective is not None:
+            _restore_engines(self.objective, state["engines"])
+
+
+def _engines(objective: cocd.Objective) -> dict[str, Any]:
+    """Who probes what, and what has been checked by now.
+
+    Engines agree to rounding only, so a resumed run must not choose again, nor check at another
+    moment, where the answer might be another one.
+    """
+    return {
+        "since_check": objective._since_check,
+        "records": {
+            name: [record.engine, record.checked, record.reason]
+            for name, record in objective._records.items()
+        },
+    }
+
+
+def _restore_engines(objective: cocd.Objective, saved: dict[str, Any]) -> None:
+    objective._since_check = int(saved["since_check"])
+    for name, (engine, checked, reason) in saved["records"].items():
+        if objective._records[name].engine != engine:
+            objective._records[name] = Record(engine, reason=reason)
+        objective._records[name].checked = checked
