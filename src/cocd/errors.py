@@ -1,12 +1,17 @@
 """What can go wrong, by name."""
 
 __all__ = [
+    "DataError",
     "EngineWarning",
     "NonFiniteLoss",
     "NonFiniteWarning",
     "RadiusWarning",
     "SharedMemoryError",
 ]
+
+
+class DataError(ValueError):
+    """A data file is missing or damaged, or could not be downloaded; the sentence says what to do."""
 
 
 class NonFiniteLoss(ArithmeticError):

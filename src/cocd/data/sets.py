@@ -1,0 +1,160 @@
+"""The three data sets of the paper, split and scaled."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+
+from . import contents, places
+from .formats import Bytes, Floats
+from .splits import Splits, as_bytes, channel_statistics, hold_out, scale_images, standardise
+
+Folder = str | os.PathLike[str] | None
+
+INPUTS = 21  # of SARCOS: 7 positions, 7 velocities, 7 accelerations; then 7 torques
+MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081  # of the training images: the usual constants
+
+
+def sarcos(
+    *, data: Folder = None, split: str = "test", seed: int = 0, check: bool = True
+) -> Splits:
+    """Inverse dynamics of a robot arm: 21 inputs, 7 torques in N m.
+
+    Args:
+        data: The data folder; by default ``COCD_DATA`` or the user's cache folder.
+        split: ``"test"`` holds out a tenth of the 44,484 rows, ``"validation"`` a tenth of the
+            rows that ``"test"`` trains on, ``"published"`` is the published pair of files, most
+            of whose test rows are training rows.
+        seed: Which rows are held out. It is the seed of the split, not of a run: settings that
+            were tuned on the validation rows of one seed have seen the test rows of another.
+        check: Whether the files must hold what the official ones hold.
+
+    Rows with equal inputs are always on the same side, except in the published split. Inputs are
+    standardised with the training rows alone.
+    """
+    check_split("sarcos", split)
+    check_seed(seed)
+    where = contents.place(data, check)
+    rows = contents.sarcos(where, "sarcos_inv")
+    if split == "published":
+        test = contents.sarcos(where, "sarcos_inv_test")
+        return regression("sarcos", split, rows, test, _published_note(rows, test))
+    inputs = rows[:, :INPUTS].astype(np.float32)  # as the network sees them
+    train, held = hold_out(inputs, seed)
+    note = (
+        f"{len(held):,} of the {len(rows):,} rows of sarcos_inv.mat are held out at random "
+        f"(seed {seed}); no row stands on both sides"
+    )
+    if split == "validation":
+        tests, candidates = len(held), train
+        train, held = hold_out(inputs, seed, candidates)
+        note = (
+            f"{len(held):,} of the {len(candidates):,} training rows are held out at random (seed "
+            f"{seed}) for tuning; the {tests:,} test rows are on neither side, no row is on both"
+        )
+    return regression("sarcos", split, rows[train], rows[held], f"{note}.")
+
+
+def mnist(*, data: Folder = None, split: str = "test", seed: int = 0, check: bool = True) -> Splits:
+    """Handwritten digits: images (1, 28, 28), labels 0 to 9.
+
+    Pixels are scaled as (x / 255 - 0.1307) / 0.3081. `split` is ``"test"``, the official test
+    images, or ``"validation"``, a tenth of the training images, in which case the test files are
+    not read. The other arguments are those of `sarcos`.
+    """
+    check_split("mnist", split)
+    check_seed(seed)
+    where = contents.place(data, check)
+    training = contents.mnist(where, places.MNIST_TRAIN)
+    if split == "validation":
+        return _tuning_images("mnist", training, seed)
+    test = contents.mnist(where, places.MNIST_TEST)
+    return images("mnist", split, training, test, _official_note(training[0], test[0]))
+
+
+def cifar10(
+    *, data: Folder = None, split: str = "test", seed: int = 0, check: bool = True
+) -> Splits:
+    """Small photographs: images (3, 32, 32), labels 0 to 9.
+
+    Each channel is standardised with the training images alone. The arguments are those of
+    `mnist`.
+    """
+    check_split("cifar10", split)
+    check_seed(seed)
+    where = contents.place(data, check)
+    training = contents.cifar10(where, places.CIFAR_TRAIN)
+    if split == "validation":
+        return _tuning_images("cifar10", training, seed)
+    test = contents.cifar10(where, places.CIFAR_TEST)
+    return images("cifar10", split, training, test, _official_note(training[0], test[0]))
+
+
+def regression(name: str, split: str, train: Floats, held: Floats, note: str) -> Splits:
+    """Rows of inputs and targets as float32 tensors, the inputs standardised."""
+    x = standardise(train[:, :INPUTS], held[:, :INPUTS])
+    y = train[:, INPUTS:], held[:, INPUTS:]
+    train_x, held_x, train_y, held_y = (torch.from_numpy(part.astype(np.float32)) for part in x + y)
+    return Splits(train_x, train_y, held_x, held_y, name, split, note)
+
+
+def images(
+    name: str, split: str, train: tuple[Bytes, Bytes], held: tuple[Bytes, Bytes], note: str
+) -> Splits:
+    """Byte images and labels as tensors, scaled by constants or by the training images."""
+    if name == "mnist":
+        mean, deviation = np.array([255 * MNIST_MEAN]), np.array([255 * MNIST_DEVIATION])
+    else:
+        mean, deviation = channel_statistics(train[0])
+    x, held_x = (scale_images(pixels, mean, deviation) for pixels, _ in (train, held))
+    y, held_y = (torch.from_numpy(labels.astype(np.int64)) for _, labels in (train, held))
+    return Splits(x, y, held_x, held_y, name, split, note)
+
+
+def _tuning_images(name: str, training: tuple[Bytes, Bytes], seed: int) -> Splits:
+    """The validation split of images: the test files are not even read."""
+    train, held = hold_out(training[0], seed)
+    note = (
+        f"{len(held):,} of the {len(training[0]):,} official training images are held out at "
+        f"random (seed {seed}) for tuning; the test images are on neither side."
+    )
+    parts = [(training[0][rows], training[1][rows]) for rows in (train, held)]
+    return images(name, "validation", parts[0], parts[1], note)
+
+
+def _official_note(training: Bytes, test: Bytes) -> str:
+    return f"The official split: {len(training):,} images to train on, {len(test):,} to test."
+
+
+def check_split(name: str, split: str) -> None:
+    """Raise unless the data set has such a split."""
+    known = ("test", "validation", "published") if name == "sarcos" else ("test", "validation")
+    if split not in known:
+        raise ValueError(f"split of {name} must be one of {', '.join(known)}, got {split!r}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise unless `seed` can seed a split.
+
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+    ValueError: seed must be a whole number from 0 to 4294967295, got -1
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}")
+
+
+def _published_note(rows: Floats, test: Floats) -> str:
+    verbatim, inputs = _overlap(rows, test), _overlap(rows[:, :INPUTS], test[:, :INPUTS])
+    return (
+        f"The published files leak: {verbatim:,} of the {len(test):,} test rows stand verbatim in "
+        f"the training file of {len(rows):,}, and the inputs of {inputs:,} do, so that a score on "
+        "them measures memory."
+    )
+
+
+def _overlap(rows: Floats, test: Floats) -> int:
+    known = set(as_bytes(rows))
+    return sum(row in known for row in as_bytes(test))
