@@ -5,8 +5,9 @@ A direction is a seed: it is drawn again whenever it is needed and never stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite
+from collections.abc import Container, Iterator
+from functools import partial
+from math import isfinite, nan
 from typing import Any
 
 import torch
@@ -53,7 +54,8 @@ class _DirectionMethod(ZerothOrder):
         """Probe `directions` pairs of points, move; returns the mean of their losses."""
         with self._evaluating(closure) as evaluate:
             seeds, generator = self._seeds()
-            pairs = self._probe(evaluate, seeds)
+            losses = self._losses(evaluate, seeds)
+            pairs = list(zip(seeds, losses[::2], losses[1::2], strict=True))
             usable = [pair for pair in pairs if self._usable(pair)]
             if not usable:
                 raise NonFiniteLoss(
@@ -71,23 +73,39 @@ class _DirectionMethod(ZerothOrder):
 
     # --- probe ----------------------------------------------------------------------------------
 
-    def _probe(self, evaluate: Evaluations, seeds: list[int]) -> list[Pair]:
+    def _losses(self, evaluate: Evaluations, seeds: list[int]) -> list[float]:
+        """f(x + eps u), f(x - eps u) for one direction after the other.
+
+        A closure that shares its evaluations with other processes (`cocd.distributed`) says which
+        of them are to be made here, and knows the rest.
+        """
+        count = 2 * len(seeds)
+        share = getattr(evaluate.closure, "directional_losses", None)
+        if share is None:
+            return self._probe(evaluate, seeds, range(count))
+        found: list[float] = share(evaluate, count, partial(self._probe, evaluate, seeds))
+        return found
+
+    def _probe(
+        self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
+    ) -> list[float]:
+        """Those of the losses whose numbers are `wanted`, NaN for the others."""
         options = self._groups_by_tensor()
         saved = {id(tensor): tensor.detach().clone() for tensor in self._trainable()}
-        pairs = []
+        losses = [nan] * (2 * len(seeds))
         try:
-            for seed in seeds:
-                losses = []
-                for sign in (1.0, -1.0):
-                    for tensor, u in self._direction(seed):
-                        eps = float(options[id(tensor)]["eps"])
-                        tensor.copy_(torch.add(saved[id(tensor)], u, alpha=sign * eps))
-                    losses.append(evaluate())
-                pairs.append((seed, losses[0], losses[1]))
+            for k in range(len(losses)):
+                if k not in wanted:
+                    continue
+                sign = -1.0 if k % 2 else 1.0
+                for tensor, u in self._direction(seeds[k // 2]):
+                    eps = float(options[id(tensor)]["eps"])
+                    tensor.copy_(torch.add(saved[id(tensor)], u, alpha=sign * eps))
+                losses[k] = evaluate()
         finally:
             for tensor in self._trainable():
                 tensor.copy_(saved[id(tensor)])
-        return pairs
+        return losses
 
     def _usable(self, pair: Pair) -> bool:
         """Both losses are finite, and so is their quotient in the precision of every tensor."""
@@ -195,20 +213,21 @@ class MeZO(_DirectionMethod):
     True
     """
 
-    def _probe(self, evaluate: Evaluations, seeds: list[int]) -> list[Pair]:
-        pairs = []
+    def _probe(
+        self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
+    ) -> list[float]:
+        # All is walked, whatever is wanted: where x goes, to rounding, must not depend on it.
+        losses: list[float] = []
         for seed in seeds:
-            losses = []
             at = 0.0  # where x is, in units of eps u
             try:
                 for sign in (1.0, -1.0):
                     self._walk(seed, sign - at)
                     at = sign
-                    losses.append(evaluate())
+                    losses.append(evaluate() if len(losses) in wanted else nan)
             finally:
                 self._walk(seed, -at)
-            pairs.append((seed, losses[0], losses[1]))
-        return pairs
+        return losses
 
     def _walk(self, seed: int, by: float) -> None:
         options = self._groups_by_tensor()
