@@ -27,6 +27,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("demo", "learn handwritten digits by four methods", "cocd._demo.command", extra="demo"),
     Command("bench", "measure what a step costs", "cocd._bench.command"),
+    Command("data", "find or download the paper's data", "cocd.data.command", extra="experiments"),
     Command(
         "reproduce",
         "run a plan: a table or figure of the paper",
