@@ -66,14 +66,14 @@ def convergence_rate(
     >>> convergence_rate(alpha=0.5, L=1.0, mu=1.0, n=2, B=1)
     0.888...
     """
-    mu = above_zero("mu", mu)
+    PL = above_zero("mu", mu)
     C_1, C_2 = convergence_constants(alpha, L, n, B)
-    if bool(np.any(mu > np.asarray(L))):
+    if bool(np.any(np.asarray(L) < PL)):
         raise ValueError(f"mu={mu!r} is more than L={L!r}, which no function can have; use mu <= L")
     if bool(np.any(np.asarray(C_1) <= 0)):
         limit = largest_learning_rate(L, n, B)
         raise ValueError(f"alpha={alpha!r} makes C_1 negative or 0; use an alpha below {limit}")
-    return plain(1 - 2 * mu * np.asarray(C_1) / np.asarray(C_2))
+    return plain(1 - 2 * PL * np.asarray(C_1) / np.asarray(C_2))
 
 
 def convergence_bound(

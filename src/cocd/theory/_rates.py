@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .._options import check_budgets, check_count
+from .._options import check_count
 from ._arguments import above_zero, at_least_zero
 
 
@@ -31,7 +31,8 @@ def age_weights(gamma: float, m: int, n: int, B: int) -> NDArray[np.float64]:
     if gamma > 1:
         raise ValueError(f"gamma must be a number from 0 to 1, got {gamma}")
     n, B, m = check_count("n", n), check_count("B", B), check_count("m", m)
-    check_budgets(B, m, n)
+    if not B <= m <= n:
+        raise ValueError(f"B={B}, m={m}, n={n}: a memory needs B <= m <= n")
     ages = np.arange(-(-m // B))
     return np.asarray(gamma**ages * np.minimum(1.0, (m - ages * B) / B), dtype=np.float64)
 
