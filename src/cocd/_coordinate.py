@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._base import ZerothOrder
 from ._evaluate import Closure, Evaluations
-from ._layout import Kind, Layout
+from ._layout import Layout
 from ._memory import Memory, Segment
 from ._options import check_budgets, check_count, check_difference
 from ._probe import probe
@@ -99,13 +99,13 @@ class CoordinateMethod(ZerothOrder):
             lambda tensor: float(options[id(tensor)]["eps"]),
             self.difference,
         )
-        self._check_finite(block, fresh.first)
+        finite = self._check_finite(block, fresh.first)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
         for observe in self._observers:
             observe(block, fresh.first)
         self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
-        self._memory.write(block, fresh.first)
+        self._memory.write(block, fresh.first, finite)
         self._schedule.advance(B)
 
     def _budget(self) -> int:
@@ -114,11 +114,11 @@ class CoordinateMethod(ZerothOrder):
         check_budgets(B, self._memory.budget, self._schedule.n)
         return B
 
-    def _check_finite(self, block: list[Segment], fresh: Tensor) -> None:
+    def _check_finite(self, block: list[Segment], fresh: Tensor) -> bool:
         """NaN and infinite estimates, and those that overflow in the buffer, are counted."""
-        narrowest = min((b.dtype for b in self._memory.buffers), key=lambda d: torch.finfo(d).max)
-        if bool(fresh.to(narrowest).isfinite().all()):  # as nearly always
-            return
+        largest = self._memory.largest
+        if all(-largest <= value <= largest for value in fresh.tolist()):  # as nearly always
+            return True
         bad = position = 0
         for segment in block:
             part = fresh[position : position + len(segment.run)]
@@ -127,6 +127,7 @@ class CoordinateMethod(ZerothOrder):
                 bad += len(part) - int(kept.isfinite().sum())
             position += len(segment.run)
         self._report_nonfinite(bad, f"of {len(fresh)} probes gave a loss that is not finite")
+        return False
 
     # --- the tensors that are swept -----------------------------------------------------------
 
@@ -142,15 +143,17 @@ class CoordinateMethod(ZerothOrder):
     def _follow(self) -> None:
         """Take in parameters that are new or no longer frozen; notice those that were replaced."""
         assert self._layout is not None
-        for t, tensor in enumerate(self._tensors):
-            kind, size = self._layout.kinds[self._layout.kind[t]], self._layout.offsets
-            if Kind.of(tensor) != kind or tensor.numel() != size[t + 1] - size[t]:
+        layout = self._layout
+        for t, tensor in enumerate(layout.tensors):
+            kind = layout.kinds[layout.kind[t]]
+            here = tensor.dtype is layout.dtypes[t] and tensor.device == kind.device
+            if not here or tensor.numel() != layout.offsets[t + 1] - layout.offsets[t]:
                 raise ValueError(
                     f"params: a parameter of shape {tuple(tensor.shape)} is now {tensor.dtype} on "
                     f"{tensor.device}, the optimizer was built for {kind.dtype} on {kind.device}; "
                     "build it after moving or casting the model"
                 )
-        known = {id(tensor) for tensor in self._tensors}
+        known = {id(tensor) for tensor in layout.tensors}
         if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:
             self._memory.grow(new, self._schedule)
 

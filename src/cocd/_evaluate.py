@@ -43,8 +43,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self.first: Any = None  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
         self._random = _Random(devices)
-        self._rewind_cpu = self._random.rewind_cpu
-        self._has_more = True  # is there more to rewind than the CPU's random numbers?
+        self.again: Callable[[], float] = self  # what `evaluate()` does after its first call
         self._buffers = _Buffers()
         self._modules = modules
         self._grad_mode = torch.no_grad()
@@ -87,10 +86,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
             return self._call_first(getattr(self.closure, "prepare", None) if prepare else None)
-        self._rewind_cpu()  # this is run once a probe: what is not needed is not even asked
-        if self._has_more:
-            self.rewind()
-        return scalar(self._call(self.closure))
+        return self.again()
 
     def rewind(self) -> None:
         """Random numbers and buffers as they were when the step began."""
@@ -111,8 +107,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             value = self._call(closure)
         self._random.mark()
         self._buffers.mark()
-        self._has_more = self._buffers.any or self._random.has_devices
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
+        self.again = self._repeater()
         return scalar(value)
 
     def _call(self, closure: Closure) -> Any:
@@ -127,12 +123,42 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         finally:
             self.interrupts.window = False
 
+    def _repeater(self) -> Callable[[], float]:
+        """`_call` on the closure from the same state of the world, for the 2B probes of a step.
+
+        What is not needed is not even asked: this is all that a probe costs beside its evaluation.
+        """
+        closure, interrupts = self.closure, self.interrupts
+        rewind_cpu = self._random.rewind_cpu
+        has_more = self._buffers.any or self._random.has_devices
+        inside_autocast = self._inside_autocast
+
+        def again() -> float:
+            rewind_cpu()
+            if has_more:
+                self.rewind()
+            if interrupts.waiting is not None:
+                interrupts.deliver()
+            if inside_autocast:
+                torch.clear_autocast_cache()
+            self.count += 1
+            interrupts.window = True
+            try:
+                value = closure()
+            finally:
+                interrupts.window = False
+            if type(value) is Tensor and not value.ndim:
+                number = value.item()
+                if type(number) is float:
+                    return number
+            return scalar(value)
+
+        return again
+
 
 def scalar(value: Any) -> float:
     """The loss as a float, or a sentence about what the closure returned instead."""
     if isinstance(value, Tensor):
-        if value.ndim == 0 and value.is_floating_point():
-            return value.item()
         if value.numel() == 1 and not value.is_complex():
             return float(value)
         raise ValueError(
@@ -188,16 +214,12 @@ Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: who stands there,
 class _Watched:
     """The buffers of one module: which tensors stood there and what they held."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, before: Held) -> None:
         self._module = module
-        self._before = self._after = self._held({})
-
-    @property
-    def matters(self) -> bool:
-        return bool(self._before or self._after)
+        self._before = self._after = before
 
     def mark(self) -> None:
-        self._after = self._held(self._before)
+        self._after = _held(self._module, self._before)
 
     def rewind(self) -> None:
         self._put(self._before)
@@ -205,16 +227,6 @@ class _Watched:
     def finish(self) -> None:
         self._put(self._before)
         self._put(self._after)
-
-    def _held(self, known: Held) -> Held:
-        """What the module holds now; values that are `known` already are not copied again."""
-        held: Held = {}
-        for name, tensor in self._module._buffers.items():
-            old, value = known.get(name, (None, None))
-            if tensor is not None and not (tensor is old and _holds(tensor, value)):
-                value = tensor.detach().clone()
-            held[name] = (tensor, None if tensor is None else value)
-        return held
 
     def _put(self, held: Held) -> None:
         standing = dict(self._module._buffers.items())
@@ -227,6 +239,17 @@ class _Watched:
                 tensor.copy_(value)
 
 
+def _held(module: nn.Module, known: Held) -> Held:
+    """What the module holds now; values that are `known` already are not copied again."""
+    held: Held = {}
+    for name, tensor in module._buffers.items():
+        old, value = known.get(name, (None, None))
+        if tensor is not None and not (tensor is old and _holds(tensor, value)):
+            value = tensor.detach().clone()
+        held[name] = (tensor, None if tensor is None else value)
+    return held
+
+
 def _holds(tensor: Tensor, value: Tensor | None) -> bool:
     # Content, not the version counter: batch_norm writes its statistics without counting.
     return value is not None and torch.equal(tensor, value)
@@ -237,6 +260,7 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
+        self._bare: list[nn.Module] = []  # without buffers so far, as most of them
         self._watched: list[_Watched] = []
 
     def watch(self, module: nn.Module) -> None:
@@ -246,7 +270,10 @@ class _Buffers:
         for child in module.modules():
             if id(child) not in self._seen:
                 self._seen.add(id(child))
-                self._watched.append(_Watched(child))
+                if child._buffers:
+                    self._watched.append(_Watched(child, _held(child, {})))
+                else:
+                    self._bare.append(child)
 
     @property
     def any(self) -> bool:
@@ -254,14 +281,18 @@ class _Buffers:
         return bool(self._watched)
 
     def mark(self) -> None:
-        # A module without buffers (most of them) need not be looked at again.
+        # What has no buffers after its forward either need not be looked at again.
+        self._watched += [_Watched(module, {}) for module in self._bare if module._buffers]
+        self._bare.clear()
         for watched in self._watched:
             watched.mark()
-        self._watched = [watched for watched in self._watched if watched.matters]
 
     def rewind(self) -> None:
         for watched in self._watched:
             watched.rewind()
+        for module in self._bare:  # of a forward that failed, or that is run once more
+            if module._buffers:
+                _Watched(module, {}).rewind()
 
     def finish(self) -> None:
         for watched in self._watched:

@@ -48,6 +48,7 @@ class Layout:
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self.tensors: list[Tensor] = []
         self.offsets: list[int] = [0]  # flat position where each tensor begins, and n at the end
+        self.dtypes: list[torch.dtype] = []  # of each tensor, as it joined
         self.kinds: list[Kind] = []
         self.kind: list[int] = []  # of each tensor, an index into `kinds`
         self.kind_offset: list[int] = []  # of each tensor: coordinates of its kind before it
@@ -66,6 +67,7 @@ class Layout:
                 self.kind_size.append(0)
             k = self.kinds.index(kind)
             self.tensors.append(tensor)
+            self.dtypes.append(tensor.dtype)
             self.offsets.append(self.n + tensor.numel())
             self.kind.append(k)
             self.kind_offset.append(self.kind_size[k])
@@ -138,9 +140,12 @@ def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, 
 
 def gather(tensor: Tensor, index: list[int]) -> Tensor:
     """Some elements, by their logical row-major index, as one small tensor."""
-    where = torch.tensor(index, device=tensor.device)
     if tensor.is_contiguous():
-        return tensor.detach().view(-1)[where]
+        flat, first = tensor.detach().view(-1), index[0] if index else 0
+        if index == list(range(first, first + len(index))):
+            return flat[first : first + len(index)].clone()
+        return flat[torch.tensor(index, device=tensor.device)]
+    where = torch.tensor(index, device=tensor.device)
     return tensor.detach()[torch.unravel_index(where, tensor.shape)]
 
 

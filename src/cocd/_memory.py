@@ -32,6 +32,8 @@ class Memory:
         self.layout = layout
         self.budget = budget
         self.buffers: list[Tensor] = []
+        self.largest = 0.0  # that every buffer can hold
+        self._whole: list[Tensor] = []
         self._allocate()
 
     @property
@@ -56,13 +58,17 @@ class Memory:
         for segment in self.remembered(schedule):
             self.values(segment).mul_(gamma(self.layout.tensors[segment.run.tensor]))
 
-    def write(self, segments: Iterable[Segment], fresh: Tensor) -> None:
-        """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays."""
+    def write(self, segments: Iterable[Segment], fresh: Tensor, finite: bool = False) -> None:
+        """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays.
+
+        `finite` says that all are known to be finite in the buffers' dtypes.
+        """
         position = 0
         for segment in segments:
             values = self.values(segment)
-            new = fresh[position : position + len(segment.run)].to(values)
-            if not bool(new.isfinite().all()):
+            new = fresh[position : position + len(segment.run)]
+            if not finite:
+                new = new.to(values)
                 # In a ring the slot held another coordinate's estimate, which has had its time.
                 old = values if self.dense else torch.zeros_like(values)
                 new = torch.where(new.isfinite(), new, old)
@@ -73,6 +79,14 @@ class Memory:
 
     def values(self, segment: Segment) -> Tensor:
         return self.buffers[segment.buffer][segment.slot : segment.slot + len(segment.run)]
+
+    def whole(self, t: int) -> Tensor:
+        """All estimates of one tensor, in its shape. Of a dense memory only."""
+        if not self._whole:  # views that are made once: there are as many as tensors, every step
+            for i, tensor in enumerate(self.layout.tensors):
+                segment = self._own_place(Run(i, 0, tensor.numel()))
+                self._whole.append(self.values(segment).view(tensor.shape))
+        return self._whole[t]
 
     def block(self, schedule: Schedule, budget: int) -> list[Segment]:
         """Where the next `budget` estimates of the schedule go."""
@@ -138,11 +152,16 @@ class Memory:
                 buffer[: len(estimates)] = estimates
 
     def _allocate(self) -> None:
+        self._whole = []
         sizes = (min(self.m, size) for size in self.layout.kind_size)
         self.buffers = [
             torch.zeros(size, dtype=kind.dtype, device=kind.device)
             for size, kind in zip(sizes, self.layout.kinds, strict=True)
         ]
+        self.largest = min((torch.finfo(b.dtype).max for b in self.buffers), default=0.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_whole": []}  # a copy of a view would be no view
 
     def state_dict(self) -> dict[str, Any]:
         return {"budget": self.budget, "buffers": [b.clone() for b in self.buffers]}

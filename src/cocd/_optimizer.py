@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure
 from ._update import decay_weights, descend, descend_whole
@@ -82,20 +80,19 @@ class CoCD(CoordinateMethod):
         return self._run(closure)
 
     def _move(self) -> None:
-        segments = self._memory.remembered(self._schedule)
+        memory = self._memory
         for group in self.param_groups:
             lr, mine = float(group["lr"]), {id(tensor) for tensor in group["params"]}
-            moving = [t for t in self._tensors if t.requires_grad and id(t) in mine]
-            decay_weights(moving, lr, float(group["weight_decay"]))
-            whole: tuple[list[Tensor], list[Tensor]] = ([], [])
-            for segment in segments:
-                tensor = self._tensors[segment.run.tensor]
-                if id(tensor) not in mine or not tensor.requires_grad:
-                    continue
-                values = self._memory.values(segment)
-                if len(values) == tensor.numel() and values.dtype == tensor.dtype:
-                    whole[0].append(tensor)
-                    whole[1].append(values)
-                else:
-                    descend(tensor, segment.run, values, lr)
-            descend_whole(*whole, lr)
+            moving = {
+                t: tensor
+                for t, tensor in enumerate(self._tensors)
+                if id(tensor) in mine and tensor.requires_grad
+            }
+            decay_weights(list(moving.values()), lr, float(group["weight_decay"]))
+            whole = [t for t in moving if memory.dense and memory.whole(t).dtype == moving[t].dtype]
+            descend_whole([moving[t] for t in whole], [memory.whole(t) for t in whole], lr)
+            if len(whole) < len(moving):
+                for segment in memory.remembered(self._schedule):
+                    t = segment.run.tensor
+                    if t in moving and t not in whole:
+                        descend(moving[t], segment.run, memory.values(segment), lr)

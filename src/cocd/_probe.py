@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 from math import isfinite
+from operator import eq
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,9 +87,13 @@ def probe(
             first, second = of(evaluate, loss, tensor, index, h, difference)
             width = 2 * h if difference == "central" else h
             parts.append(Differences(first / width, None if second is None else second / h**2))
+    return loss, parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: list[Differences]) -> Differences:
     quotients = torch.cat([part.first for part in parts])
     curvatures = [part.second for part in parts if part.second is not None]
-    return loss, Differences(quotients, torch.cat(curvatures) if curvatures else None)
+    return Differences(quotients, torch.cat(curvatures) if curvatures else None)
 
 
 def sequential(
@@ -101,28 +107,27 @@ def sequential(
     """One evaluation a probe, the weight perturbed in place and written back bit for bit."""
     saved = gather(tensor, index)
     plus, minus = saved + eps, saved - eps
-    check_radius(saved, plus, minus, eps, difference)
-    place = elements(tensor)
-    up = [loss] * len(index)
-    down = [loss] * len(index)
-    values = zip(index, *map(bits, (saved, plus, minus)), strict=True)
+    old_bits, plus_bits, minus_bits = map(bits, (saved, plus, minus))
+    if difference == "backward" or any(map(eq, old_bits, plus_bits)):
+        check_radius(saved, plus, minus, eps, difference)
+    place, again = elements(tensor), evaluate.again
+    up, down = np.full((2, len(index)), loss)
+    values = zip(index, old_bits, plus_bits, minus_bits, strict=True)
     for k, (i, old, above, below) in enumerate(values):
         try:
             if difference != "backward":
                 place[i] = above
-                up[k] = evaluate()
+                up[k] = again()
             if difference != "forward":
                 place[i] = below
-                down[k] = evaluate()
+                down[k] = again()
         finally:
             place[i] = old
-    first = [a - b for a, b in zip(up, down, strict=True)]
-    second = None
-    if difference == "central":
-        second = torch.tensor(
-            [(a - loss) + (b - loss) for a, b in zip(up, down, strict=True)], dtype=torch.float64
-        )
-    return Differences(torch.tensor(first, dtype=torch.float64), second)
+    with np.errstate(invalid="ignore"):  # inf - inf: the caller looks at what is not finite
+        first = torch.from_numpy(up - down)
+        if difference != "central":
+            return Differences(first, None)
+        return Differences(first, torch.from_numpy((up - loss) + (down - loss)))
 
 
 def check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float, difference: str) -> None:

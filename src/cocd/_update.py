@@ -24,8 +24,7 @@ def descend(tensor: Tensor, run: Run, estimates: Tensor, lr: float) -> None:
 def descend_whole(tensors: list[Tensor], estimates: list[Tensor], lr: float) -> None:
     """The same for whole tensors whose estimates have their dtype, all in one call."""
     if lr and tensors:
-        shaped = [e.view(t.shape) for e, t in zip(estimates, tensors, strict=True)]
-        torch._foreach_add_(tensors, shaped, alpha=-lr)
+        torch._foreach_add_(tensors, estimates, alpha=-lr)
 
 
 def decay_weights(tensors: list[Tensor], lr: float, weight_decay: float) -> None:
