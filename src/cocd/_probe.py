@@ -123,7 +123,7 @@ def sequential(
                 down[k] = again()
         finally:
             place[i] = old
-    with np.errstate(invalid="ignore"):  # inf - inf: the caller looks at what is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
         first = torch.from_numpy(up - down)
         if difference != "central":
             return Differences(first, None)
