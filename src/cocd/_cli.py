@@ -34,6 +34,9 @@ COMMANDS = (
         "cocd._experiments.reproduce",
         extra="experiments",
     ),
+    Command(
+        "report", "rows as tables, figures and a page", "cocd._report.command", extra="experiments"
+    ),
 )
 
 # What an extra of pyproject.toml brings: import name and the name that pip knows.

@@ -109,23 +109,34 @@ def seeds(count: int) -> str:
 
 
 def names(series: list[Series]) -> list[str]:
-    """A name for each series that tells it from the others: its label, and settings if need be."""
+    """A name for each series that tells it from the others of its task.
+
+    That is its label, with the settings in which it differs where others have the same label.
+    """
+    out: dict[int, str] = {}
+    for task_name in {s.task for s in series}:
+        places = [i for i, s in enumerate(series) if s.task == task_name]
+        out.update(zip(places, _names([series[i] for i in places]), strict=True))
+    return [out[i] for i in range(len(series))]
+
+
+def _names(series: list[Series]) -> list[str]:
     labels = [s.label for s in series]
     if len(set(labels)) == len(labels):
         return labels
-    differing = [name for name in _differing(series) if name not in ("steps_per_epoch",)]
+    differing = _differing(series)
     out = []
     for s in series:
         own = [setting(name, s.settings[name]) for name in differing if name in s.settings]
         head = [s.label] if len(set(labels)) > 1 or not own else []
-        tail = [s.run["split"] + " split"] if len({o.run["split"] for o in series}) > 1 else []
+        tail = [f"{s.run['split']} split"] if len({o.run["split"] for o in series}) > 1 else []
         tail += [f"{s.epochs} epochs"] if len({o.epochs for o in series}) > 1 else []
         out.append(", ".join([*head, *own, *tail]))
     return out
 
 
 def _differing(series: list[Series]) -> list[str]:
-    """The settings in which series of one label differ; what the plan varies first."""
+    """The settings in which series of one label differ; what the plan varies comes first."""
     vary = list(dict.fromkeys(s.run["vary"] for s in series if s.run["vary"]))
     found = set()
     for label in {s.label for s in series}:

@@ -1,0 +1,161 @@
+"""What the paper's text says of its figures, each beside what the rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from . import paper, text
+from .series import Series, Spread, better
+from .words import compare
+
+
+def ordered(series: Sequence[Series], vary: str) -> list[tuple[float, Series]]:
+    """The series with a number for `vary`, small to large."""
+    pairs = [(s.settings.get(vary), s) for s in series]
+    numbers = [(float(v), s) for v, s in pairs if isinstance(v, (int, float))]
+    return sorted(numbers, key=lambda pair: pair[0])
+
+
+def chain(series: Sequence[Series], vary: str) -> str:
+    """Values of what is varied and where each ended, in one phrase."""
+    parts = []
+    for value, s in ordered(series, vary):
+        final = None if s.diverged else s.final
+        shown = "diverged" if s.diverged else "no value yet"
+        if final is not None and s.reached:
+            shown = text.metric(final.mean, accuracy=s.accuracy)
+            if s.reached < s.epochs:
+                shown += f" after {s.reached} of {s.epochs} epochs"
+        parts.append(f"{text.plain(value)}: {shown}")
+    return ", ".join(parts)
+
+
+def trend(series: Sequence[Series], vary: str) -> str:
+    """``rising`` if each larger value does better, ``falling`` if worse, else ``mixed`` or ''."""
+    finals = [(s, s.final) for _, s in ordered(series, vary) if s.reached or s.diverged]
+    if len(finals) < 2 or len({s.reached for s, _ in finals if not s.diverged}) > 1:
+        return ""
+    steps = []
+    for (one, before), (two, after) in pairwise(finals):
+        if one.diverged and two.diverged:
+            return "mixed"
+        if one.diverged or two.diverged:
+            steps.append(bool(one.diverged))
+        elif before is not None and after is not None:
+            steps.append(better(after.mean, before.mean, accuracy=one.accuracy))
+    if all(steps):
+        return "rising"
+    return "mixed" if any(steps) else "falling"
+
+
+_TRENDS = {
+    "rising": "each larger value does better",
+    "falling": "each larger value does worse",
+    "mixed": "no single direction",
+}
+
+
+def sweep(what: str, claim: str, series: Sequence[Series], vary: str) -> list[str]:
+    """A setting that was varied: the paper's words, ours, and all the numbers."""
+    found = trend(series, vary)
+    if not found:
+        return []
+    paper_says = f" Paper: {claim}." if claim else ""
+    return [f"{what}:{paper_says} Here: {_TRENDS[found]} ({chain(series, vary)})."]
+
+
+ABLATION = {
+    ("sarcos", "eps"): "the loss falls with each larger ε",
+    ("mnist", "eps"): "smaller ε ends higher, larger ε is smoother",
+    ("sarcos", "decay"): "γ = 0 is the slowest, and more is faster",
+    ("mnist", "decay"): "γ = 0 is the slowest, and more is faster",
+    ("sarcos", "compute_budget"): "B = 64 is needed to leave the plateau, more gains little",
+    ("sarcos", "memory_budget"): "M = 0.25 is noisier and still competitive",
+    ("mnist", "memory_budget"): "M = 0.25 is noisier and still competitive",
+}
+
+
+def stress(series: Sequence[Series]) -> list[str]:
+    """The stress test: one coordinate a step."""
+    out = []
+    for s in series:
+        wanted = paper.STRESS_SETTINGS.items()
+        if s.task != "sarcos" or any(s.settings.get(name) != value for name, value in wanted):
+            continue
+        final = s.final
+        head = f"One coordinate a step (γ 0.95, ε 1): paper {text.number(paper.STRESS_LOSS)}"
+        if s.diverged:
+            out.append(f"{head}, ours diverged.")
+        elif final is not None and s.reached:
+            out.append(f"{head}, ours {text.spread(final)} after {s.reached} of {s.epochs} epochs.")
+    return out
+
+
+def smoothing(series: Sequence[Series]) -> list[str]:
+    """The smoothing figure: larger radii help CoCD and hurt BCCD, says the paper."""
+    claims = {"cocd": "larger ε ends lower", "bccd": "larger ε ends higher"}
+    out = []
+    for method in dict.fromkeys(s.method for s in series):
+        own = [s for s in series if s.method == method]
+        label = own[0].label if len({s.label for s in own}) == 1 else method
+        out += sweep(label, claims.get(method, ""), own, "eps")
+    return out
+
+
+def random_baselines(series: Sequence[Series]) -> list[str]:
+    """The random baselines: who diverged, and what an epoch costs beside CoCD's."""
+    out = []
+    for task in dict.fromkeys(s.task for s in series):
+        own = [s for s in series if s.task == task]
+        others = [s for s in own if s.method in ("spsa", "zosgd")]
+        gone = [s for s in others if s.diverged]
+        if others and all(s.status != "unfinished" for s in others):
+            says = "they diverge half way" if task == "sarcos" else "they match CoCD's accuracy"
+            who = text.listed(s.label for s in gone)
+            here = f"{who} diverged" if gone else "none of them diverged"
+            out.append(f"{text.task(task)}, random directions: Paper: {says}. Here: {here}.")
+        base = next((s for s in own if s.method == "cocd" and s.seconds_per_epoch), None)
+        for s in own:
+            known = paper.RANDOM_SECONDS.get(s.method)
+            if base is None or known is None or s.method == "cocd" or not s.seconds_per_epoch:
+                continue
+            ours = (base.seconds_per_epoch or Spread((1.0,))).mean
+            theirs = s.seconds_per_epoch.mean
+            paper_ratio = known / paper.RANDOM_SECONDS["cocd"]
+            ratio = f"{theirs / ours:.2g}" if ours else "?"
+            out.append(
+                f"{text.task(task)}, time of an epoch, {s.label} over {base.label}: "
+                f"paper {paper_ratio:.2g}, here {ratio}."
+            )
+    return out
+
+
+def resnet(series: Sequence[Series]) -> list[str]:
+    """ResNet-20: memory against none."""
+    bare = [s for s in series if s.settings.get("decay", 0 if s.method == "bccd" else 1) == 0]
+    out = []
+    for base in bare:
+        found = [
+            (s, c)
+            for s in series
+            if s is not base and s.settings.get("decay") and (c := compare(s, base)) is not None
+        ]
+        if found:
+            parts = (
+                f"γ {text.plain(s.settings['decay'])} {c.verdict or 'the same'}"
+                f" ({_value(c.left, s.accuracy)})"
+                for s, c in found
+            )
+            epochs = sorted({c.epoch for _, c in found})
+            out.append(
+                f"Paper: γ 0.5, 0.9 and 0.95 beat γ = 0 within {paper.RESNET_EPOCHS} epochs. "
+                f"Here, against γ = 0 ({_value(found[0][1].right, base.accuracy)}) after "
+                f"{text.listed(map(str, epochs))} epochs of {base.run['steps_per_epoch']:,} steps: "
+                f"{text.listed(parts)}."
+            )
+    return out
+
+
+def _value(values: Spread | None, accuracy: bool) -> str:
+    return "diverged" if values is None else text.spread(values, accuracy=accuracy)

@@ -1,0 +1,143 @@
+"""The error of the estimate over the budget: measured, the theorem's bound, fitted lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+from typing import Any
+
+from .._look.colours import OTHER, colour
+from . import text
+from .charts import Panel, measured
+from .read import Row
+from .series import Series
+
+_BUDGET = ("compute_budget", "budget", "B")
+_ERROR = ("error", "mean_error", "measured_error")
+_BOUND = ("bound", "mean_bound", "theorem_bound")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The panel, and what it shows in words."""
+
+    panel: Panel
+    sentences: list[str]
+    against_paper: list[str]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A straight line y = slope x + offset, and the share of the variance it explains."""
+
+    slope: float
+    offset: float
+    explained: float
+
+
+def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
+    """The line of least squares; None where fewer than two places are known.
+
+    >>> fit([(0, 1), (1, 3), (2, 5)])
+    Fit(slope=2.0, offset=1.0, explained=1.0)
+    """
+    if len({x for x, _ in points}) < 2:
+        return None
+    n = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
+        (x - mean_x) ** 2 for x, _ in points
+    )
+    offset = mean_y - slope * mean_x
+    total = sum((y - mean_y) ** 2 for _, y in points)
+    left = sum((y - slope * x - offset) ** 2 for x, y in points)
+    return Fit(slope, offset, 1.0 - left / total if total else 1.0)
+
+
+def bound(series: Sequence[Series]) -> Bound:
+    """Everything that the measure rows give."""
+    error = _values(series, _ERROR)
+    theorem = _values(series, _BOUND)
+    means = [(x, sum(ys) / len(ys)) for x, ys in sorted(error.items())]
+    positive = [(x, y) for x, y in means if x > 0 and y > 0]
+    power = fit([(log(x), log(y)) for x, y in positive])
+    line = fit([(log(x), y) for x, y in positive])
+    curves = [measured("measured error", colour("cocd"), error.items())]
+    if theorem:
+        curves.append(measured("theorem's bound", colour("bccd"), theorem.items(), "6 3"))
+    if power:
+        fitted = [(x, [exp(power.offset) * x**power.slope]) for x, _ in positive]
+        name = f"fitted: error ∝ B^{power.slope:.2f}"
+        curves.append(measured(name, OTHER, fitted, "2 3"))
+    made = Panel(
+        "Error of the estimate",
+        "B, coordinates probed a step",
+        "‖ĝ − finite-difference gradient‖",
+        tuple(c for c in curves if c.points),
+        log_x=True,
+        log_y=True,
+    )
+    return Bound(made, _sentences(error, theorem, power), _against_paper(means, power, line))
+
+
+def _values(series: Sequence[Series], names: tuple[str, ...]) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = {}
+    for s in series:
+        for result in s.results:
+            for row in result.measures:
+                x = _first({**s.settings, **row}, _BUDGET)
+                y = _first(row, names)
+                if x is not None and y is not None:
+                    found.setdefault(x, []).append(y)
+    return found
+
+
+def _first(row: Row | dict[str, Any], names: tuple[str, ...]) -> float | None:
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+def _sentences(
+    error: dict[float, list[float]], theorem: dict[float, list[float]], power: Fit | None
+) -> list[str]:
+    out = []
+    both = sorted(set(error) & set(theorem))
+    if both:
+        broken = [b for b in both if max(error[b]) > min(theorem[b])]
+        ratios = [
+            (sum(theorem[b]) / len(theorem[b])) / (sum(error[b]) / len(error[b])) for b in both
+        ]
+        if broken:
+            where = text.listed(text.plain(int(b)) for b in broken)
+            out.append(f"The measured error exceeds the theorem's bound at B = {where}.")
+        else:
+            low, high = text.number(min(ratios)), text.number(max(ratios))
+            out.append(
+                f"The bound holds at every B that was measured; it is {low} to {high} times the "
+                "measured error."
+            )
+    if power:
+        out.append(
+            f"The measured error follows B^{power.slope:.2f} "
+            f"({100 * power.explained:.1f} % of the variance on logarithmic axes)."
+        )
+    return out
+
+
+def _against_paper(
+    means: list[tuple[float, float]], power: Fit | None, line: Fit | None
+) -> list[str]:
+    if power is None or line is None:
+        return []
+    falls = all(after[1] < before[1] for before, after in pairwise(means))
+    here = "it falls with each larger B" if falls else "it does not fall with every larger B"
+    return [
+        "Paper: the error falls with B, on a straight line over log B. Here: "
+        f"{here}; the straight line explains {100 * line.explained:.1f} % of the variance, a power "
+        f"of B {100 * power.explained:.1f} % (of its logarithm)."
+    ]

@@ -1,0 +1,184 @@
+"""The report as one HTML file that needs nothing else: no network, no server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from .._look.page import asset, style
+from .charts import Chart, Panel
+from .read import Rows
+from .sections import Section
+from .tables import Table
+
+_DIGITS = 7  # significant digits of the numbers in the page
+
+
+def page(rows: Rows, sections: Sequence[Section]) -> str:
+    """The page as text."""
+    own = asset(__package__ or "", "assets/page.css")
+    return (
+        asset(__package__ or "", "assets/page.html")
+        .replace("{style}", style() + own)
+        .replace("{summary}", _summary(rows, sections))
+        .replace("{contents}", _contents(sections))
+        .replace("{sections}", "".join(map(_section, sections)))
+        .replace("{problems}", _problems(rows))
+        .replace("{footer}", _footer(rows))
+        .replace("{data}", _data(sections))
+        .replace("{script}", asset(__package__ or "", "assets/chart.js"))
+    )
+
+
+def _summary(rows: Rows, sections: Sequence[Section]) -> str:
+    count = len(rows.results)
+    plans = len(sections)
+    unfinished = sum(r.status == "unfinished" for r in rows.results)
+    diverged = sum(r.status == "diverged" for r in rows.results)
+    text = f"{count} run{'s' * (count != 1)} of {plans} plan{'s' * (plans != 1)}"
+    text += f"; {diverged} diverged" if diverged else ""
+    text += f"; {unfinished} not finished yet" if unfinished else ""
+    out = f'<p class="lead">{text}.</p>'
+    # The main table's sentences are what most readers come for.
+    first = next((s for s in sections if s.plan == "table-main" and not s.smoke), None)
+    if first is not None and first.sentences:
+        out += f"<h2>In short</h2>{_list(first.sentences)}"
+    return out
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    items = "".join(f'<li><a href="#{escape(s.name)}">{escape(s.title)}</a></li>' for s in sections)
+    return f"<ul>{items}</ul>"
+
+
+def _section(section: Section) -> str:
+    name = escape(section.name)
+    main = section.plan == "table-main"
+    parts = [f'<section id="{name}"><h2>{escape(section.title)}</h2>']
+    if section.about:
+        parts.append(f'<p class="about">{escape(section.about)}</p>')
+    parts.append("".join(f'<p class="caution">{escape(text)}</p>' for text in section.cautions))
+    if section.sentences and not main:
+        parts.append(f"<h3>What the rows say</h3>{_list(section.sentences)}")
+    if section.against_paper:
+        parts.append(f"<h3>Beside the paper</h3>{_list(section.against_paper)}")
+    command = "".join(f"<code>{escape(text)}</code>" for text in section.commands)
+    command = f'<div class="command">{command}</div>' if command else ""
+    parts += [_table(table) for table in section.tables]
+    parts += [_figure(chart, command) for chart in section.charts]
+    if not section.charts:
+        parts.append(command)
+    if section.coherence:
+        first, *others = section.coherence
+        parts.append(f"<h3>Coherence</h3>{_figure(first, command)}")
+        if others:
+            inner = "".join(_figure(chart, command) for chart in others)
+            parts.append(_details(f"By tensor ({len(others)})", inner))
+    count = len(section.runs.rows)
+    label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
+    parts.append(_details(label, _table(section.runs, titled=False)))
+    parts.append("</section>")
+    return "".join(parts)
+
+
+def _list(sentences: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in sentences)}</ul>"
+
+
+def _details(label: str, inner: str) -> str:
+    return f"<details><summary>{escape(label)}</summary>{inner}</details>"
+
+
+def _figure(chart: Chart, command: str) -> str:
+    title = escape(chart.title)
+    return (
+        f'<figure class="chart" data-columns="{chart.columns}" data-chart="{escape(chart.name)}">'
+        f'<figcaption>{title}{command}</figcaption><div class="panels"></div></figure>'
+    )
+
+
+def _table(table: Table, *, titled: bool = True) -> str:
+    def cells(row: Sequence[str], tag: str) -> str:
+        return "".join(
+            f"<{tag}{' class=w' if i < table.words else ''}>{escape(cell)}</{tag}>"
+            for i, cell in enumerate(row)
+        )
+
+    body = "".join(
+        f"<tr{' class=best' if i in table.best else ''}>{cells(row, 'td')}</tr>"
+        for i, row in enumerate(table.rows)
+    )
+    title = f"<caption>{escape(table.title)}</caption>" if titled else ""
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    head = f"<thead><tr>{cells(table.columns, 'th')}</tr></thead>"
+    inner = f"<table>{title}{head}<tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="table">{inner}</div>{note}'
+
+
+def _problems(rows: Rows) -> str:
+    if not rows.problems:
+        return ""
+    return f'<section class="problems"><h2>Rows left out</h2>{_list(rows.problems)}</section>'
+
+
+def _footer(rows: Rows) -> str:
+    def each(key: str) -> str:
+        found = {
+            ", ".join(f"{k} {v}" for k, v in sorted(r.run[key].items()))
+            for r in rows.results
+            if isinstance(r.run[key], dict) and r.run[key]
+        }
+        return "; ".join(sorted(found))
+
+    parts = [
+        "Seconds are of training alone. Bands are the range over seeds, lines the mean. An epoch "
+        "is a number of steps, not a pass over the data."
+    ]
+    parts += [f"Versions: {v}." for v in [each("versions")] if v]
+    parts += [f"Machine: {m}." for m in [each("machine")] if m]
+    return f"<p>{escape(' '.join(parts))}</p>"
+
+
+def _data(sections: Sequence[Section]) -> str:
+    charts = {c.name: _chart(c) for s in sections for c in (*s.charts, *s.coherence)}
+    # In a script element nothing but its own end tag would be read as markup.
+    return json.dumps(charts, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    return {"title": chart.title, "panels": [_panel(panel) for panel in chart.panels]}
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    low, high = panel.y_range
+    return {
+        "title": panel.title,
+        "x": panel.x,
+        "y": panel.y,
+        "percent": panel.percent,
+        "logX": panel.log_x,
+        "logY": panel.log_y,
+        "range": [_round(low), _round(high)],
+        "lines": [{"name": n.name, "colour": n.colour, "y": n.value} for n in panel.lines],
+        "curves": [
+            {
+                "name": c.name,
+                "colour": c.colour,
+                "dash": c.dash,
+                "ended": c.ended,
+                "diverged": not c.steady,
+                # x, mean, least, most, seeds
+                "points": [
+                    [*map(_round, (p.x, p.y.mean, p.y.low, p.y.high)), len(p.y.values)]
+                    for p in c.points
+                ],
+            }
+            for c in panel.curves
+        ],
+    }
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,223 @@
+"""Tables: words and numbers in cells, made of series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import paper, text
+from .charts import ended
+from .series import Series, better, sort_key
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `best` are the rows to be marked, `words` the columns set to the left."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 1
+    best: tuple[int, ...] = ()
+    note: str = ""
+
+
+def outcome(series: Series) -> str:
+    """The final metric with its spread, or what happened instead."""
+    parts = [ended(series)] if series.diverged or series.status == "unfinished" else []
+    final = series.final
+    if final is not None and len(series.diverged) < len(series.results):
+        shown = text.spread(final, accuracy=series.accuracy)
+        if series.reached < series.epochs:
+            shown += f" after {series.reached} of {series.epochs} epochs"
+            parts = [ended(series)] if series.diverged else []
+        parts.insert(0, shown)
+    return "; ".join(parts) or "no rows yet"
+
+
+def finals(title: str, series: Sequence[Series]) -> Table:
+    """Outcome, spread, time and evaluations of each series, beside the paper's."""
+    rows = []
+    several = len({s.run["split"] for s in series}) > 1
+    with_paper = any(_entry(s) for s in series)
+    for s, name in zip(series, text.names(list(series)), strict=True):
+        known = _entry(s)
+        seconds, evaluations = s.seconds_per_epoch, s.total("evaluations")
+        deviation = s.final.deviation if s.final else None
+        row = [text.task(s.task), name]
+        row += [s.run["split"]] if several else []
+        row += [outcome(s), _deviation(deviation, s.accuracy), str(len(s.results))]
+        row += [_paper_metric(known, s.accuracy)] if with_paper else []
+        row += [text.number(seconds.mean) if seconds else "–"]
+        row += [_number(known.seconds if known else None)] if with_paper else []
+        row += [_evaluations(s, evaluations.mean if evaluations else None)]
+        rows.append(tuple(row))
+    columns = ["task", "method", *(["split"] if several else [])]
+    columns += ["final metric (range)", "deviation", "seeds"]
+    columns += ["paper"] if with_paper else []
+    columns += ["s an epoch"]
+    columns += ["paper's s"] if with_paper else []
+    columns += ["evaluations"]
+    return Table(title, tuple(columns), tuple(rows), 3 if several else 2, _best(series))
+
+
+def _entry(series: Series) -> paper.Entry | None:
+    if series.run["smoke"]:
+        return None
+    return paper.entry(series.task, series.method, series.settings)
+
+
+def _paper_metric(known: paper.Entry | None, accuracy: bool) -> str:
+    return text.metric(known.metric, accuracy=accuracy) if known else "–"
+
+
+def _deviation(value: float | None, accuracy: bool) -> str:
+    return "–" if value is None else text.metric(value, accuracy=accuracy)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else text.number(value)
+
+
+def _evaluations(series: Series, count: float | None) -> str:
+    if count is None:
+        return "–"
+    return f"{count:,.0f}{' + backward' if series.first_order else ''}"
+
+
+def _best(series: Sequence[Series]) -> tuple[int, ...]:
+    """For each task, split and length the row with the best final metric without gradients."""
+    found: dict[tuple[str, str, int], int] = {}
+    for index, s in enumerate(series):
+        if s.final is None or s.first_order or s.diverged or s.reached < s.epochs:
+            continue
+        place = (s.task, s.run["split"], s.epochs)
+        other = series[found[place]].final if place in found else None
+        if other is None or better(s.final.mean, other.mean, accuracy=s.accuracy):
+            found[place] = index
+    return tuple(sorted(found.values()))
+
+
+def tuning(series: Sequence[Series]) -> list[Table]:
+    """The grid of each task and method, with the winner marked."""
+    tables = []
+    for task, method in dict.fromkeys((s.task, s.method) for s in series):
+        own = [s for s in series if (s.task, s.method) == (task, method)]
+        varied = sorted(
+            name
+            for name in {name for s in own for name in s.settings}
+            if len({repr(s.settings.get(name)) for s in own}) > 1
+        )
+        best = _best(own)
+        head = f"{text.task(task)}: {own[0].label if len(own) == 1 else method_name(own)}"
+        if len(varied) == 2 and len({tuple(repr(s.settings.get(v)) for v in varied) for s in own}):
+            tables.append(_grid(head, own, varied, best))
+        else:
+            tables.append(_list(head, own, varied, best))
+    return tables
+
+
+def method_name(series: Sequence[Series]) -> str:
+    """What series of one method are called: their label if they share it, else the method."""
+    labels = {s.label for s in series}
+    return labels.pop() if len(labels) == 1 else series[0].method
+
+
+def _grid(title: str, own: list[Series], varied: list[str], best: tuple[int, ...]) -> Table:
+    down, across = varied
+    keys = {name: _values(own, name) for name in varied}
+    cells = {
+        (repr(s.settings.get(down)), repr(s.settings.get(across))): outcome(s)
+        + (" ★" if index in best else "")
+        for index, s in enumerate(own)
+    }
+    rows = tuple(
+        (text.plain(value), *(cells.get((repr(value), repr(other)), "–") for other in keys[across]))
+        for value in keys[down]
+    )
+    columns = tuple(text.setting(across, value) for value in keys[across])
+    corner = text.SETTINGS.get(down, down.replace("_", " "))
+    return Table(title, (corner, *columns), rows, note="★ the best, chosen for the other plans.")
+
+
+def _values(own: Sequence[Series], name: str) -> list[Any]:
+    found = {repr(s.settings.get(name)): s.settings.get(name) for s in own}
+    return sorted(found.values(), key=sort_key)
+
+
+def _list(title: str, own: list[Series], varied: list[str], best: tuple[int, ...]) -> Table:
+    columns = tuple(text.SETTINGS.get(name, name.replace("_", " ")) for name in varied)
+    rows = tuple(
+        (
+            s.label,
+            *(text.plain(s.settings[n]) if n in s.settings else "–" for n in varied),
+            outcome(s) + (" ★" if index in best else ""),
+        )
+        for index, s in enumerate(own)
+    )
+    note = "★ the best, chosen for the other plans."
+    return Table(title, ("method", *columns, "validation metric"), rows, 1, best, note)
+
+
+def measures(title: str, series: Sequence[Series]) -> Table:
+    """Measure rows as they are, a column for each thing measured."""
+    keys = dict.fromkeys(
+        key for s in series for r in s.results for row in r.measures for key in row if key != "row"
+    )
+    rows = []
+    for s, name in zip(series, text.names(list(series)), strict=True):
+        for place in range(max((len(r.measures) for r in s.results), default=0)):
+            found = [r.measures[place] for r in s.results if place < len(r.measures)]
+            rows.append((text.task(s.task), name, *(_measure(key, found) for key in keys)))
+    return Table(title, ("task", "method", *(_heading(key) for key in keys)), tuple(rows), 2)
+
+
+def _heading(key: str) -> str:
+    for suffix, unit in (("_bytes", "kB"), ("_mb", "MB"), ("_seconds", "s"), ("_ms", "ms")):
+        if key.endswith(suffix):
+            return f"{key.removesuffix(suffix).replace('_', ' ')}, {unit}"
+    return key.replace("_", " ")
+
+
+def _measure(key: str, rows: list[dict[str, Any]]) -> str:
+    values = [row.get(key) for row in rows]
+    numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if not numbers:
+        return next((str(v) for v in values if v is not None), "–")
+    mean = sum(numbers) / len(numbers)
+    if key.endswith("_bytes"):
+        return f"{mean / 1e3:,.1f}"
+    return f"{mean:,.0f}" if all(isinstance(v, int) for v in numbers) else text.number(mean)
+
+
+def runs(series: Sequence[Series]) -> Table:
+    """Every run with every setting."""
+    keys = sorted({name for s in series for name in s.settings})
+    columns = ["run", "task", "label", "group", "split", "seed", "epochs", "steps an epoch"]
+    columns += [text.SETTINGS.get(key, key.replace("_", " ")) for key in keys]
+    columns += ["parameters", "status", "evaluations", "seconds", "started", "versions", "machine"]
+    rows = []
+    for s in series:
+        for r in s.results:
+            run, last = r.run, r.last
+            status = {"unfinished": r.progress, "diverged": ended_how(r)}.get(r.status, r.status)
+            cells = [run["key"], run["task"], run["label"], run["group"], run["split"]]
+            cells += [run["seed"], run["epochs"], run["steps_per_epoch"]]
+            cells += [run["settings"].get(key) for key in keys]
+            cells += [run["parameters"], status, last.get("evaluations"), last.get("seconds")]
+            cells += [run["started"], _pairs(run["versions"]), _pairs(run["machine"])]
+            rows.append(tuple("–" if c in (None, "") else text.plain(c) for c in cells))
+    return Table("Every run", tuple(columns), tuple(rows), 5)
+
+
+def ended_how(result: Any) -> str:
+    """When and how a run diverged."""
+    how = result.last.get("how")
+    return f"diverged in epoch {result.last.get('epoch', 0)}" + (f": {how}" if how else "")
+
+
+def _pairs(values: Any) -> str:
+    if not isinstance(values, dict):
+        return str(values)
+    return ", ".join(f"{key} {value}" for key, value in sorted(values.items()))

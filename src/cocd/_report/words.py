@@ -1,0 +1,201 @@
+"""What the rows say, in sentences. No sentence is here that rows do not bear out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import paper, text
+from .series import Series, Spread, better
+
+OURS = "cocd"
+_EQUAL = 0.01  # budgets of evaluations that differ by less are called equal
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two series at the last epoch that both have; a side without a value diverged."""
+
+    one: Series
+    other: Series
+    epoch: int
+    left: Spread | None
+    right: Spread | None
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, ``level`` (ranges over seeds overlap) or '' (nothing to say)."""
+        if self.left is None or self.right is None:
+            if self.left is None and self.right is None:
+                return ""
+            return "worse" if self.left is None else "better"
+        several = min(len(self.left.values), len(self.right.values)) > 1
+        if several and self.left.low <= self.right.high and self.right.low <= self.left.high:
+            return "level"
+        if self.left.mean == self.right.mean:
+            return "level"
+        wins = better(self.left.mean, self.right.mean, accuracy=self.one.accuracy)
+        return "better" if wins else "worse"
+
+    @property
+    def amount(self) -> str:
+        """The other's value, and how it compares with ours."""
+        if self.right is None:
+            return "diverged"
+        shown = text.metric(self.right.mean, accuracy=self.one.accuracy)
+        if self.left is None:
+            return shown
+        return f"{shown}, {difference(self.right.mean, self.left.mean, self.one.accuracy)}"
+
+
+def compare(one: Series, other: Series) -> Comparison | None:
+    """Compare two series of a task, or None where one of them has no rows to compare."""
+    if not any(r.epochs for r in one.results) or not any(r.epochs for r in other.results):
+        return None
+    whole = [s.reached for s in (one, other) if len(s.diverged) < len(s.results)]
+    epoch = min(whole, default=0)
+    if not epoch:
+        return None
+    left, right = (None if s.diverged else s.at(epoch) for s in (one, other))
+    if any(v is None and not s.diverged for v, s in ((left, one), (right, other))):
+        return None
+    return Comparison(one, other, epoch, left, right)
+
+
+def difference(value: float, base: float, accuracy: bool) -> str:
+    """How `value` differs from `base`: points of accuracy, or a factor of the loss.
+
+    >>> difference(0.27, 0.95, True), difference(353.0, 26.0, False), difference(20.0, 25.0, False)
+    ('68.00 points less', '13.6 times the loss', '20 % less loss')
+    """
+    if accuracy:
+        gap = 100 * (value - base)
+        return f"{abs(gap):.2f} points {'more' if gap > 0 else 'less'}"
+    if base <= 0 or value <= 0:
+        return f"{text.number(abs(value - base))} {'more' if value > base else 'less'}"
+    ratio = value / base
+    if ratio >= 2:
+        return f"{ratio:.3g} times the loss"
+    return f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'} loss"
+
+
+def standings(series: Sequence[Series]) -> list[str]:
+    """For each task: where CoCD wins against which baseline, by how much, and where it does not."""
+    sentences = []
+    for task, split, epochs in dict.fromkeys((s.task, s.run["split"], s.epochs) for s in series):
+        own = [s for s in series if (s.task, s.run["split"], s.epochs) == (task, split, epochs)]
+        several = len({s.run["split"] for s in series if s.task == task}) > 1
+        where = text.task(task) + (f" ({split} split)" if several else "")
+        named = dict(zip(map(id, own), text.names(own), strict=True))
+        rivals = [s for s in own if s.method != OURS and not s.first_order]
+        for ours in (s for s in own if s.method == OURS):
+            found = [c for rival in rivals if (c := compare(ours, rival)) is not None]
+            if sentence := _standing(where, named, ours, found):
+                sentences.append(sentence)
+        sentences += _best(where, named, own)
+    return sentences
+
+
+def _standing(where: str, named: dict[int, str], ours: Series, found: list[Comparison]) -> str:
+    by = {v: [c for c in found if c.verdict == v] for v in ("better", "worse", "level")}
+    phrases = []
+    for verdict, words in (("better", "better than"), ("worse", "worse than")):
+        if by[verdict]:
+            them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by[verdict])
+            phrases.append(f"{words} {text.listed(them)}")
+    if by["level"]:
+        them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by["level"])
+        phrases.append(
+            f"not told apart from {text.listed(them)}, the ranges over seeds overlapping"
+        )
+    if not phrases:
+        return ""
+    epochs = sorted({c.epoch for c in found if c.verdict})
+    if ours.diverged:
+        state = f"diverged ({len(ours.diverged)} of {text.seeds(len(ours.results))})"
+    else:
+        value = ours.at(epochs[-1])
+        shown = text.spread(value, accuracy=ours.accuracy) if value else "no value"
+        state = f"{shown} after {epochs[-1]} of {ours.epochs} epochs"
+        state += f", {text.seeds(len(ours.results))}"
+    early = "" if len(epochs) == 1 else " Runs of which fewer epochs are done are compared there."
+    return f"{where}: {named[id(ours)]} ({state}) is {'; '.join(phrases)}.{early}"
+
+
+def _budget(made: Comparison) -> str:
+    """Who spent how much more, where the evaluations are not equal."""
+    if made.one.diverged or made.other.diverged:
+        return ""
+    left, right = (s.at(made.epoch, "evaluations") for s in (made.one, made.other))
+    if left is None or right is None or not left.mean or not right.mean:
+        return ""
+    ratio = right.mean / left.mean
+    return "" if abs(ratio - 1) < _EQUAL else f", with {ratio:.3g} times the evaluations"
+
+
+def _best(where: str, named: dict[int, str], own: list[Series]) -> list[str]:
+    """The best without gradients, and what gradients reach, where runs are complete."""
+    whole = [
+        (s, s.final)
+        for s in own
+        if s.final is not None and s.status == "done" and s.reached == s.epochs
+    ]
+    accuracy = any(s.accuracy for s in own)
+    free = [pair for pair in whole if not pair[0].first_order]
+    exact = [pair for pair in whole if pair[0].first_order]
+    if len(free) < 2:
+        return []
+    pick = max if accuracy else min
+    winner, value = pick(free, key=lambda pair: pair[1].mean)
+    out = f"{where}: the best without gradients is {named[id(winner)]}"
+    out += f" ({text.spread(value, accuracy=accuracy)})"
+    if exact:
+        them = (f"{named[id(s)]} {text.metric(v.mean, accuracy=accuracy)}" for s, v in exact)
+        out += f"; with exact gradients: {text.listed(them)}"
+    return [f"{out}."]
+
+
+def against_paper(series: Sequence[Series]) -> list[str]:
+    """Ours beside the paper's, for the series that repeat the paper's settings."""
+    sentences = []
+    for s, name in zip(series, text.names(list(series)), strict=True):
+        known = paper.entry(s.task, s.method, s.settings)
+        if s.run["smoke"] or known is None or (not s.reached and not s.diverged):
+            continue
+        theirs = text.metric(known.metric, accuracy=s.accuracy)
+        split = f", {s.run['split']} split" if s.run["split"] not in ("", "test") else ""
+        head = f"{text.task(s.task)}, {name}{split}: paper {theirs} after {paper.EPOCHS} epochs"
+        if s.diverged:
+            count = f"{len(s.diverged)} of {text.seeds(len(s.results))}"
+            sentences.append(f"{head}, ours diverged ({count}).")
+        elif (value := s.at(s.reached)) is not None:
+            ours = text.spread(value, accuracy=s.accuracy)
+            gap = difference(value.mean, known.metric, s.accuracy)
+            wins = better(value.mean, known.metric, accuracy=s.accuracy)
+            word = "better" if wins else "worse"
+            if value.mean == known.metric:
+                gap, word = "no difference", "equal"
+            sentences.append(f"{head}, ours {ours} after {s.reached}: {gap} ({word}).")
+    return sentences
+
+
+def caution(series: Sequence[Series]) -> list[str]:
+    """What a reader must know before reading on, as far as rows tell."""
+    out = []
+    if any(s.run["smoke"] for s in series):
+        out.append("Small form on generated data: these numbers say that the plan runs, no more.")
+    if series and all(len(s.results) == 1 for s in series):
+        out.append("One seed each: small differences mean little.")
+    unfinished = sum(r.status == "unfinished" for s in series for r in s.results)
+    if unfinished:
+        total = sum(len(s.results) for s in series)
+        out.append(f"{unfinished} of {total} runs are not finished.")
+    splits = {s.run["split"] for s in series}
+    if "validation" in splits:
+        out.append("Validation split: a part of the training rows; no test row was used.")
+    if "published" in splits:
+        out.append(
+            "Published split: SARCOS as it is distributed, whose test rows are also among the "
+            "training rows; scores on it are too good."
+        )
+    return out
