@@ -191,7 +191,7 @@ def test_arrays_are_broadcast():
         (lambda: theory.error_bound(4, 5, 1.0, 1.0), "B=5"),
         (lambda: theory.error_bound(4, 0, 1.0, 1.0), "B "),
         (lambda: theory.error_bound(4.5, 1, 1.0, 1.0), "4.5"),
-        (lambda: theory.error_bound(4, 1, 0.0, 1.0), "L "),
+        (lambda: theory.error_bound(4, 1, -1.0, 1.0), "L "),
         (lambda: theory.error_bound(4, 1, 1.0, -1.0), "delta"),
         (lambda: theory.error_bound(4, 1, 1.0, np.nan), "delta"),
         (lambda: theory.error_bound(4, 1, "a", 1.0), "'a'"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._options import check_count
-from ._arguments import at_least_zero, budgets, finite, lags, plain, smoothness
+from ._arguments import at_least_zero, budgets, finite, lags, plain
 
 
 def error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Any:
@@ -29,7 +29,7 @@ def error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> A
     8.0
     """
     n, B = budgets(n, B)
-    return plain(smoothness(L) * at_least_zero("delta", delta) * lags(n, B))
+    return plain(at_least_zero("L", L) * at_least_zero("delta", delta) * lags(n, B))
 
 
 def euclidean_error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Any:
@@ -45,7 +45,7 @@ def euclidean_error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: Array
     n, B = budgets(n, B)
     K, r = n // B, n % B
     squares = B * K * (K - 1) * (2 * K - 1) / 6 + r * K**2
-    return plain(smoothness(L) * at_least_zero("delta", delta) * np.sqrt(squares))
+    return plain(at_least_zero("L", L) * at_least_zero("delta", delta) * np.sqrt(squares))
 
 
 def largest_step(n: ArrayLike, B: ArrayLike, L: ArrayLike, error: ArrayLike) -> Any:
@@ -57,7 +57,7 @@ def largest_step(n: ArrayLike, B: ArrayLike, L: ArrayLike, error: ArrayLike) -> 
     0.5
     """
     n, B = budgets(n, B)
-    per_unit = smoothness(L) * lags(n, B)
+    per_unit = at_least_zero("L", L) * lags(n, B)
     error = at_least_zero("error", error)
     free = np.broadcast_to(per_unit == 0, np.broadcast_shapes(per_unit.shape, error.shape))
     return plain(np.where(free, np.inf, error / np.where(per_unit == 0, 1.0, per_unit)))
