@@ -12,6 +12,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from . import baselines, networks, reference, rules
+from ._blackbox import AskTell, minimize, scipy_method
 from ._engines import Objective, trace
 from ._gradient import CoherentGradient
 from ._optimizer import CoCD
@@ -23,6 +24,7 @@ except PackageNotFoundError:  # running from a source tree that was never instal
     __version__ = "0+unknown"
 
 __all__ = [
+    "AskTell",
     "CoCD",
     "CoherentGradient",
     "EngineWarning",
@@ -33,8 +35,10 @@ __all__ = [
     "SharedMemoryError",
     "__version__",
     "baselines",
+    "minimize",
     "networks",
     "reference",
     "rules",
+    "scipy_method",
     "trace",
 ]

@@ -91,10 +91,7 @@ class Plain:
         block = np.concatenate(stretches)
         x = self.x[block]
         box = None if self._box is None else Box(self._box.lower[block], self._box.upper[block])
-        if self._eps is None:
-            h = radii(x, box, self._noise or 0.0)
-        else:
-            h = np.full(B, self._eps)
+        h = radii(x, box, self._noise or 0.0) if self._eps is None else np.full(B, self._eps)
         up, down, width = x + h, x - h, 2 * h
         return Sides(block, up, down, width) if box is None else _inside(block, x, h, box)
 
@@ -102,15 +99,10 @@ class Plain:
 
     def tell(self, values: Vector) -> None:
         """Remember the differences, move along the memory."""
-        f = values[0]
-        if not self.nit and np.isnan(f):
-            raise NonFiniteLoss(
-                "fun is not finite at x0, or could not be evaluated there; start elsewhere"
-            )
         if self._measuring:
             self._noise = relative_noise(values)
             return
-        sides = self._sides
+        f, sides = values[0], self._sides
         moved = ~np.isnan(np.stack([sides.up, sides.down], axis=1))
         f_probe = np.full(moved.shape, f)
         f_probe[moved] = values[1:]

@@ -38,7 +38,7 @@ def radii(x: Vector, box: Box | None, noise: float) -> Vector:
     >>> radii(np.zeros(1), None, 1e-3)
     array([0.1])
     """
-    return np.cbrt(np.clip(noise, ROUNDING, 1.0)) * scales(x, box)
+    return scales(x, box) * float(np.cbrt(np.clip(noise, ROUNDING, 1.0)))
 
 
 def measuring_points(x: Vector, signs: Vector, box: Box | None) -> Matrix:
@@ -48,14 +48,14 @@ def measuring_points(x: Vector, signs: Vector, box: Box | None) -> Matrix:
     bounds every coordinate goes to the side that has more room.
     """
     size = scales(x, box)
-    steps = np.concatenate([np.arange(_TABLE) * _SPACING, [0.5, 1.0]])
+    steps: Vector = np.concatenate([np.arange(_TABLE) * _SPACING, [0.5, 1.0]])
     if box is None:
         direction = signs * size / np.sqrt(len(x))
-        return x + steps[:, None] * direction
+        return np.add(x, np.outer(steps, direction))
     room_up, room_down = box.upper - x, x - box.lower
     signs = np.where(room_up == room_down, signs, np.where(room_up > room_down, 1.0, -1.0))
     direction = signs * np.minimum(size, np.maximum(room_up, room_down)) / np.sqrt(len(x))
-    return np.clip(x + steps[:, None] * direction, box.lower, box.upper)
+    return np.clip(np.add(x, np.outer(steps, direction)), box.lower, box.upper)
 
 
 def relative_noise(values: Vector) -> float:
@@ -79,7 +79,7 @@ def noise_level(table: Vector) -> float:
     the differences change their sign, the smooth part has gone and the first of them is taken.
 
     >>> import numpy as np
-    >>> noise_level(np.linspace(0, 1, 8) ** 2) < 1e-15
+    >>> noise_level(np.linspace(0, 1, 8) ** 2) < 1e-15  # rounding alone
     True
     >>> rng = np.random.default_rng(0)
     >>> bool(0.05 < noise_level(5 + np.linspace(0, 1e-3, 8) + 0.1 * rng.standard_normal(8)) < 0.2)

@@ -1,7 +1,9 @@
-"""What decides where to evaluate next: the protocol, and points that are made when they are read."""
+"""What decides where to evaluate next: its protocol, and points made only when they are read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,52 +23,72 @@ class Box(NamedTuple):
 
 
 class Probes:
-    """A point and copies of it in which one coordinate differs, one row each.
+    """Copies of a point in which one coordinate differs, one row each; row 0 is the point itself.
 
-    Row 0 is the point. Of the others only what differs is stored: a step of B probes on n
-    coordinates costs O(n + B) memory, and each row n when it is read.
+    Only what differs is stored: a step of B probes on n coordinates costs O(n + B) memory, and
+    each row n when it is read.
 
     >>> import numpy as np
-    >>> np.asarray(Probes(np.zeros(2), np.array([0, 1]), np.array([0.5, -0.5])))
+    >>> probes = Probes(np.zeros(2), np.array([0, 1]), np.array([0.5, -0.5]))
+    >>> np.asarray(probes)
     array([[ 0. ,  0. ],
            [ 0.5,  0. ],
            [ 0. , -0.5]])
+    >>> np.asarray(probes.take([2]))
+    array([[ 0. , -0.5]])
     """
 
     def __init__(self, x: Vector, index: NDArray[np.intp], values: Vector) -> None:
         self.x = x.copy()
-        self._index: list[int] = index.tolist()
-        self._values: list[float] = values.tolist()
+        self._index: list[int | None] = [None, *index.tolist()]  # None: nothing differs
+        self._values: list[float] = [0.0, *values.tolist()]
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self), len(self.x)
 
     def __len__(self) -> int:
-        return len(self._index) + 1
+        return len(self._index)
 
     def __getitem__(self, row: int) -> Vector:
-        if not 0 <= row < len(self):
-            raise IndexError(row)
-        point = self.x.copy()
-        if row:
-            point[self._index[row - 1]] = self._values[row - 1]
+        point, i = self.x.copy(), self._index[row]
+        if i is not None:
+            point[i] = self._values[row]
         return point
 
+    def __iter__(self) -> Iterator[Vector]:
+        return map(self.__getitem__, range(len(self)))
+
+    def take(self, rows: Sequence[int]) -> Probes:
+        """Some of the rows."""
+        some = copy(self)
+        some._index = [self._index[row] for row in rows]
+        some._values = [self._values[row] for row in rows]
+        return some
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
-        rows = np.tile(self.x, (len(self), 1))
-        rows[np.arange(1, len(self)), self._index] = self._values
-        return rows
+        array = np.tile(self.x, (len(self), 1))
+        moved = [(row, i) for row, i in enumerate(self._index) if i is not None]
+        if moved:
+            rows, index = zip(*moved, strict=True)
+            array[rows, index] = np.array(self._values)[list(rows)]
+        return array
 
 
 Points = Matrix | Probes  # (k, n), one point a row
+
+
+def some_of(points: Points, rows: Sequence[int]) -> Points:
+    """Some of the rows, as lazily as they came."""
+    return points.take(rows) if isinstance(points, Probes) else points[list(rows)]
 
 
 class Rule(Protocol):
     """A method, turned inside out: it says which points it needs and learns their values.
 
     Points come in phases. `ask` gives the points of the current one and changes nothing; `tell`
-    takes all their values at once and begins the next. One step may take several phases.
+    takes all their values at once and begins the next. One step may take several phases. The
+    first point of the first phase is x0.
     Everything is float64; points are flat. A rule is built from a flat x0 and, among others,
     ``bounds: Box | None`` and ``rng: numpy.random.Generator``; what it draws from the latter
     it draws in its constructor or in `tell`.
@@ -86,7 +108,8 @@ class Rule(Protocol):
     def tell(self, values: Vector) -> None:
         """The values of exactly these points, NaN where an evaluation failed.
 
-        Raises `NonFiniteLoss`, with nothing changed, only where the rule cannot go on.
+        The first value of the first phase is never NaN. Raises `NonFiniteLoss` only where the
+        rule cannot go on; the run ends there.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""A state as a file that is data: written whole or not at all, read without running any of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_FORMAT = "cocd checkpoint"
+_VERSION = 1
+_ARRAY = "array:"  # a string that stands for an array; other strings get a mark of their own
+_TEXT = "text:"
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write a tree of numbers, strings, lists, dicts and arrays, atomically.
+
+    The new file replaces the old one only when it is complete and on the disk, so that whoever
+    is killed at whatever moment leaves one or the other.
+    """
+    arrays: list[np.ndarray[Any, Any]] = []
+    header = json.dumps({"format": _FORMAT, "version": _VERSION, "state": _pack(state, arrays)})
+    named = {f"{_ARRAY}{k}": array for k, array in enumerate(arrays)}
+    named["header"] = np.frombuffer(header.encode(), dtype=np.uint8)
+    unfinished = path.with_name(f"{path.name}.tmp")
+    with open(unfinished, "wb") as file:
+        np.savez(file, allow_pickle=False, **named)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read it; one sentence, and nothing else, for a file that is damaged or another thing."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            header = json.loads(archive["header"].tobytes())
+            if header["format"] != _FORMAT:
+                raise KeyError("format")
+            version = header["version"]
+            state = _unpack(header["state"], archive) if version == _VERSION else None
+    except OSError as error:
+        if error.errno is None:
+            raise _damaged(path) from None
+        raise ValueError(f"checkpoint {path} cannot be read: {error.strerror}") from None
+    except Exception:  # whatever the bytes led to, they are not a checkpoint
+        raise _damaged(path) from None
+    if version != _VERSION:
+        raise ValueError(
+            f"checkpoint {path} has version {version!r}, this release reads version {_VERSION}; "
+            "finish it with the release that wrote it, or delete it to start anew"
+        )
+    if not isinstance(state, dict):
+        raise _damaged(path)
+    return state
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(
+        f"checkpoint {path} is damaged or no checkpoint of cocd; delete it to start anew, or name "
+        "another file"
+    )
+
+
+def _pack(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if isinstance(tree, np.ndarray):
+        if tree.dtype.hasobject:
+            raise TypeError("an array of Python objects cannot be part of a checkpoint")
+        arrays.append(tree)
+        return f"{_ARRAY}{len(arrays) - 1}"
+    if isinstance(tree, np.generic):
+        return _pack(tree.item(), arrays)
+    if isinstance(tree, str):
+        return _TEXT + tree
+    if isinstance(tree, dict):
+        if not all(isinstance(key, str) for key in tree):
+            raise TypeError("the keys of a checkpoint are strings")
+        return {key: _pack(value, arrays) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_pack(value, arrays) for value in tree]
+    if tree is None or isinstance(tree, (bool, int, float)):
+        return tree
+    raise TypeError(f"a {type(tree).__name__} cannot be part of a checkpoint")
+
+
+def _unpack(tree: Any, archive: Any) -> Any:
+    if isinstance(tree, str):
+        return tree[len(_TEXT) :] if tree.startswith(_TEXT) else archive[tree]
+    if isinstance(tree, dict):
+        return {key: _unpack(value, archive) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_unpack(value, archive) for value in tree]
+    return tree
