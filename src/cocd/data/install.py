@@ -19,16 +19,16 @@ def get(
     name: str,
     where: Place,
     *,
-    sources: Mapping[str, tuple[File, ...]] = SOURCES,
+    sources: Mapping[str, tuple[File, ...]] | None = None,
     timeout: float = TIMEOUT,
     progress: Callable[[str], AbstractContextManager[Report]] = bar,
 ) -> bool:
-    """Complete the data set; False if there was nothing to do."""
+    """Complete the data set, by default from `SOURCES`; False if there was nothing to do."""
     parts = inspect(name, where)
     if all(part.state == "complete" for part in parts):
         return False
     good = {path for part in parts if part.state == "complete" for path in part.files}
-    for file in sources[name]:
+    for file in (sources or SOURCES)[name]:
         missing = [path for path in file.members or [file.path] if where.folder / path not in good]
         if not missing:
             continue
