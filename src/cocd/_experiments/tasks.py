@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from .. import data as datasets
 from .. import networks
 from .runs import Run
 
@@ -87,18 +88,16 @@ def dtype(run: Run) -> torch.dtype:
     return DTYPES[name]
 
 
-def load(run: Run, data: Path | None) -> Any:
-    """The run's rows: `cocd.data.Splits`; generated ones for the small form."""
+def load(run: Run, data: Path | None) -> datasets.Splits:
+    """The run's rows; generated ones for the small form."""
     return _load(find(run.task).dataset, run.split, run.smoke, data)
 
 
 @lru_cache(maxsize=1)  # the runs of a plan are in the order of their tasks
-def _load(dataset: str, split: str, smoke: bool, data: Path | None) -> Any:
-    from . import _stand_in as source
-
+def _load(dataset: str, split: str, smoke: bool, data: Path | None) -> datasets.Splits:
     if smoke:
-        return source.generated(dataset, SPLIT_SEED)
-    return source.load(dataset, data=data, split=split, seed=SPLIT_SEED)
+        return datasets.generated(dataset, SPLIT_SEED, rows=256)
+    return datasets.load(dataset, data=data, split=split, seed=SPLIT_SEED)
 
 
 class Batches:
@@ -148,7 +147,7 @@ def score(task: Task, model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, fl
     model.eval()
     precision = next(model.parameters()).dtype
     total = hits = 0.0
-    for rows, targets in zip(x.split(CHUNK), y.split(CHUNK), strict=True):
+    for rows, targets in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
         output = model(cast(rows, precision))
         total += float(task.loss(output, cast(targets, precision))) * len(rows)
         if task.classify:

@@ -9,6 +9,7 @@ import torch
 import cocd
 
 from .._engines.objective import Record
+from ..data import Splits
 from . import methods, tasks
 from .runs import Run
 
@@ -16,7 +17,7 @@ from .runs import Run
 class Training:
     """A run in progress. The state covers all that decides the steps to come, bit for bit."""
 
-    def __init__(self, run: Run, splits: Any) -> None:
+    def __init__(self, run: Run, splits: Splits) -> None:
         torch.manual_seed(run.seed)
         self.run, self.splits, self.task = run, splits, tasks.find(run.task)
         self.model = tasks.network(run)
@@ -33,6 +34,7 @@ class Training:
     def step(self) -> float:
         """One step on the next batch; returns the loss."""
         x, y = self.batches.next()
+        loss: Any
         if self.objective is not None:
             loss = self.optimizer.step(self.objective(x, y))
         else:
