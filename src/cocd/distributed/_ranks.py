@@ -23,7 +23,6 @@ class Header(NamedTuple):
     """What every rank says of itself in each exchange, one word each."""
 
     step: int
-    exchange: int  # of this step, from 0
     failed: int
     loss: int  # the bits of the loss at the point that all ranks evaluate
     probes: int  # of all ranks together
@@ -35,7 +34,7 @@ class Header(NamedTuple):
 
     @property
     def digests(self) -> tuple[int, ...]:
-        return self[5:]
+        return self[4:]
 
 
 class Ranks:

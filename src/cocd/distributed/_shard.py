@@ -96,7 +96,6 @@ class Sharded:
         self._rewind: Callable[[], None] = lambda: None
         self._loss = nan
         self._digests: tuple[int, ...] = ()
-        self._exchanges = 0
 
     @property
     def modules(self) -> Any:
@@ -186,7 +185,7 @@ class Sharded:
         loss = nan if isnan(self._loss) else self._loss  # one NaN for all, whatever its bits
         (word,) = struct.unpack("<q", struct.pack("<d", loss))
         step = self._shard.steps
-        return Header(step, self._exchanges, int(failed), word, count, *self._digests)
+        return Header(step, int(failed), word, count, *self._digests)
 
     def _exchange(self, values: Tensor, count: int) -> Tensor:
         """The `count` rows that the `values` of all ranks make up, or the error that all raise."""
@@ -194,7 +193,6 @@ class Sharded:
         payload = values.flatten().view(torch.int64)
         headers, found = self._ranks.gather_headers(self._header(count), payload)
         self._compare(headers)
-        self._exchanges += 1
         each = ceil(count / self._ranks.size) * columns
         rows = self._ranks.gather_rest(found, payload, each).view(torch.float64)
         sizes = [len(self._ranks.slice(count, rank)) * columns for rank in range(self._ranks.size)]
@@ -224,30 +222,39 @@ class Sharded:
         if failed := [rank for rank, header in enumerate(headers) if header.failed]:
             said = self._ranks.gather_texts("")[failed[0]]
             raise RankError(f"{name(failed[0])} failed at step {step}: {said}; {_UNCHANGED}")
-        places = [(header.step, header.exchange, header.probes) for header in headers]
-        if odd := odd_one(places):
-            there, here = ("step {}, exchange {}, {} probes".format(*places[rank]) for rank in odd)
+        if odd := odd_one([header.step for header in headers]):
+            there, here = (headers[rank].step for rank in odd)
             raise RankError(
-                f"{name(odd[0])} is elsewhere ({there}) than {name(odd[1])} ({here}): all ranks "
-                f"must take the same steps with the same options; {_UNCHANGED}"
+                f"{name(odd[0])} is at step {there}, {name(odd[1])} at step {here}: all ranks must "
+                f"take the same steps; {_UNCHANGED}"
             )
         self._compare_states([header.digests for header in headers])
         if odd := odd_one([header.loss for header in headers]):
-            there, here = (
-                struct.unpack("<d", struct.pack("<q", headers[rank].loss))[0] for rank in odd
-            )
-            problem = (
-                f"{name(odd[0])} has a loss of {there!r} at step {step}, {name(odd[1])} one of "
-                f"{here!r} at the same point"
-            )
-            self._rewind()
-            words = torch.tensor(self._state())
-            self._compare_states(self._ranks.gather(words).tolist(), f"{problem}; ")
+            self._tell_losses_apart(headers, *odd)
+        if odd := odd_one([header.probes for header in headers]):
+            there, here = (headers[rank].probes for rank in odd)
             raise RankError(
-                f"{problem}, from the same parameters: it has another batch, or it computes "
-                "differently; give all ranks the same batches, and the same threads and hardware; "
-                f"{_UNCHANGED}"
+                f"{name(odd[0])} makes {there} probes where {name(odd[1])} makes {here}, at step "
+                f"{step}: the optimizer must have the same options on all ranks; {_UNCHANGED}"
             )
+
+    def _tell_losses_apart(self, headers: list[Header], odd: int, usual: int) -> None:
+        """The losses differ: is it the state that does, or the batch?"""
+        there, here = (
+            struct.unpack("<d", struct.pack("<q", headers[rank].loss))[0] for rank in (odd, usual)
+        )
+        problem = (
+            f"{self._ranks.name(odd)} has a loss of {there!r} at step {self._shard.steps}, "
+            f"{self._ranks.name(usual)} one of {here!r} at the same point"
+        )
+        self._rewind()
+        words = torch.tensor(self._state())
+        self._compare_states(self._ranks.gather(words).tolist(), f"{problem}; ")
+        raise RankError(
+            f"{problem}, from the same parameters: it has another batch, or it computes "
+            "differently; give all ranks the same batches, and the same threads and hardware; "
+            f"{_UNCHANGED}"
+        )
 
     def _compare_states(self, digests: list[Any], problem: str = "") -> None:
         for (part, remedy), column in zip(PARTS.items(), zip(*digests, strict=True), strict=True):
