@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from . import blocks, measure, overhead, precision, report, scaling
+from . import blocks, measure, overhead, precision, report, scaling, scaling_ranks
 from .lane import ENGINES, accelerator
 from .workloads import MNIST, SARCOS, WORKLOADS
 
-SUBJECTS = ("engines", "scaling", "precision", "overhead")
+SUBJECTS = ("engines", "scaling", "precision", "overhead", "ranks")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SUBJECTS,
         default="engines",
         help="engines: a step of each engine on each workload; scaling: over B and over n; "
-        "precision: errors against float64; overhead: a step beside its bare evaluations "
-        "(%(default)s)",
+        "precision: errors against float64; overhead: a step beside its bare evaluations; ranks: "
+        "what cocd.distributed would gain on 2 to 1,024 of them (%(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    parser.add_argument(
+        "--figures", type=Path, metavar="FOLDER", help="with ranks, draw the rows there as well"
+    )
     parser.add_argument(
         "--workload",
         nargs="+",
@@ -56,6 +60,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         report.write(rows, args.json)
     _SHOW[args.subject](rows)
+    if args.figures:
+        from .ranks_figure import write
+
+        write(rows, args.figures)
     return 0
 
 
@@ -63,6 +71,10 @@ def _problem(args: argparse.Namespace) -> str:
     """What cannot work, found before the minutes are spent."""
     if args.subject != "engines" and (args.workload or args.engine):
         return f"--workload and --engine do not go with {args.subject}"
+    if args.figures and args.subject != "ranks":
+        return f"--figures does not go with {args.subject}"
+    if args.figures and not find_spec("matplotlib"):
+        return "--figures needs matplotlib: pip install 'cocd[demo]'"
     if args.engine == ["accelerated"] and not accelerator():
         return "the accelerator is not there or off: pip install 'cocd[fast]'"
     if args.json:
@@ -108,6 +120,13 @@ def _overhead(args: argparse.Namespace, progress: report.Report) -> list[report.
     return overhead.overhead(pairs=pairs, report=progress)
 
 
+def _ranks(args: argparse.Namespace, progress: report.Report) -> list[report.Row]:
+    if not args.quick:
+        return scaling_ranks.scaling_ranks(report=progress)
+    lanes = scaling_ranks.default_lanes()[:1]
+    return scaling_ranks.scaling_ranks(lanes, count=3, rounds=1, repeats=50, report=progress)
+
+
 def _show_engines(rows: list[report.Row]) -> None:
     threads = report.environment()["threads"]
     report.show(f"One step of CoCD, {threads} threads", *report.engines_table(rows), words=2)
@@ -129,15 +148,23 @@ def _show_overhead(rows: list[report.Row]) -> None:
     print(overhead.sentence(rows[0]))
 
 
+def _show_ranks(rows: list[report.Row]) -> None:
+    title = "Milliseconds a step over the number of ranks, simulated from measured parts"
+    report.show(title, *scaling_ranks.table(rows))
+    print("\n".join(scaling_ranks.summary(rows)))
+
+
 _MEASURE = {
     "engines": _engines,
     "scaling": _scaling,
     "precision": _precision,
     "overhead": _overhead,
+    "ranks": _ranks,
 }
 _SHOW = {
     "engines": _show_engines,
     "scaling": _show_scaling,
     "precision": _show_precision,
     "overhead": _show_overhead,
+    "ranks": _show_ranks,
 }

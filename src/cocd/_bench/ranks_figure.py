@@ -1,0 +1,114 @@
+"""The simulated ranks as a picture, from rows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from .measure import Row
+from .scaling_ranks import by_lane, dominates_from
+
+NAME = "distributed-ranks"
+# Okabe and Ito's colours, told apart by most colour-blind readers.
+_COLOURS = {"step": "#0072B2", "own": "#009E73", "exchange": "#D55E00", "other": "#777777"}
+
+
+def write(rows: list[Row], folder: Path) -> list[Path]:
+    """Draw the rows as PNG and SVG into `folder`; the files."""
+    lanes = by_lane(rows)
+    across = min(2, len(lanes))
+    down = -(-len(lanes) // across)
+    figure = Figure(figsize=(5.2 * across, 3.7 * down + 0.5), dpi=150, layout="constrained")
+    places = figure.subplots(down, across, squeeze=False).flatten()
+    for axes, ((workload, engine), mine) in zip(places, lanes.items(), strict=False):
+        _panel(axes, f"{workload}, {engine} engine, B = {mine[0]['compute_budget']:,}", mine)
+    for axes in places[len(lanes) :]:
+        axes.set_axis_off()
+    places[0].legend(frameon=False, fontsize=8)
+    figure.supxlabel(
+        "Dots, crosses: measured parts and a real step of two ranks. Lines over ranks: modelled.",
+        x=0.01,
+        ha="left",
+        fontsize=8,
+        color="#555555",
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{NAME}.{kind}" for kind in ("png", "svg")]
+    for path in paths:
+        # No date and no random ids: the same rows give the same file.
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths
+
+
+def _panel(axes: Axes, title: str, rows: list[Row]) -> None:
+    x = [row["ranks"] for row in rows]
+    fixed = rows[0]["forward_seconds"] + rows[0]["update_seconds"]
+    own = [1e3 * (fixed + row["probe_seconds"]) for row in rows]
+    axes.plot(
+        x,
+        [1e3 * row["step_seconds"] for row in rows],
+        color=_COLOURS["step"],
+        lw=2.2,
+        label="a step, exchanges by doubling (modelled)",
+    )
+    axes.plot(
+        x,
+        [1e3 * row["ring_step_seconds"] for row in rows],
+        color=_COLOURS["step"],
+        lw=1,
+        ls=":",
+        label="a step, exchanges on a ring (modelled)",
+    )
+    axes.plot(
+        x,
+        own,
+        "o-",
+        color=_COLOURS["own"],
+        ms=3.5,
+        lw=1,
+        label="pass, slice of probes, update (measured)",
+    )
+    axes.plot(
+        x[1:],
+        [1e3 * row["exchange_seconds"] for row in rows[1:]],
+        color=_COLOURS["exchange"],
+        lw=1.4,
+        label="exchange (modelled from two ranks)",
+    )
+    for row in rows:
+        if row["measured_seconds"]:
+            axes.plot(
+                row["ranks"],
+                1e3 * row["measured_seconds"],
+                "x",
+                color="black",
+                ms=7,
+                mew=2,
+                label="a step of two real ranks (measured)",
+            )
+    if (point := dominates_from(rows)) is not None:
+        axes.axvline(point, color=_COLOURS["other"], lw=1, ls="--")
+        axes.annotate(
+            f" {point:,} ranks: communication is\n more than half of a step",
+            (point, axes.get_ylim()[1]),
+            fontsize=7,
+            va="top",
+            color=_COLOURS["other"],
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(x[::2])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel("ranks", fontsize=9)
+    axes.set_ylabel("ms a step", fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(color="#e5e5e5", lw=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

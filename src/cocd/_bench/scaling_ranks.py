@@ -1,0 +1,272 @@
+"""How a step's time would fall with the number of ranks: a simulation from measured parts.
+
+Measured on this machine, one thread a rank: the unperturbed pass, the update, the probes of a
+slice of every size that occurs, and exchanges of `cocd.distributed` between two local ranks.
+Modelled: how an exchange grows with the number of ranks. A shared step of two real ranks stands
+beside the prediction for two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil, log2
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+from ..distributed._ranks import Header
+from .lane import Lane, accelerator
+from .measure import Report, Row
+from .two_ranks import Plan, measure, positions
+from .workloads import CIFAR, MNIST, SARCOS, Workload
+
+RANKS = tuple(2**k for k in range(11))  # 1 to 1,024
+POSITIONS = 8
+ROUNDS = 3
+REPEATS = 400
+WORDS = (16, 64, 256, 1024, 4096)
+_COLUMNS = 2  # first and second differences
+
+
+class Line(NamedTuple):
+    """A straight line through times of exchanges: seconds, and seconds for each byte sent."""
+
+    latency: float
+    per_byte: float
+
+
+class Parts(NamedTuple):
+    """Measured seconds of a step of one process, and of the probes of smaller slices."""
+
+    forward: float
+    update: float
+    probes: dict[int, float]  # by the number of coordinates
+
+
+def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Line:
+    """The line of least relative error: small messages must not be lost beside large ones.
+
+    >>> line = fit([128, 512, 8192], [1e-4 + 1e-9 * size for size in (128, 512, 8192)])
+    >>> round(line.latency, 9), round(line.per_byte, 12)
+    (0.0001, 1e-09)
+    """
+    y = torch.tensor(seconds, dtype=torch.float64)
+    x = torch.tensor(sizes, dtype=torch.float64)
+    a = torch.stack([torch.ones_like(x), x], 1) / y[:, None]
+    latency, per_byte = torch.linalg.lstsq(a, torch.ones_like(y)[:, None]).solution[:, 0].tolist()
+    if per_byte < 0:  # noise: then size does not matter in this range
+        return Line(median(seconds), 0.0)
+    return Line(latency, per_byte)
+
+
+def exchange(line: Line, ranks: int, probes: int) -> tuple[float, float]:
+    """Modelled seconds of one exchange: by recursive doubling, and around a ring.
+
+    Either way a rank receives the messages of all others; what differs is how many times it has
+    to wait for one: log2 of the ranks, or one less than their number.
+    """
+    size = message_bytes(ranks, probes)
+    received = (ranks - 1) * size * line.per_byte
+    return ceil(log2(ranks)) * line.latency + received, (ranks - 1) * line.latency + received
+
+
+def message_bytes(ranks: int, probes: int) -> int:
+    """What a rank sends in an exchange for `probes` coordinates, central differences.
+
+    >>> message_bytes(2, 64), message_bytes(1024, 64)
+    (576, 80)
+    """
+    return 8 * (len(Header._fields) + _COLUMNS * ceil(probes / ranks))
+
+
+def exchanges_per_step(sizes: Sequence[int], budget: int) -> float:
+    """The mean number of tensors that a block touches over a cycle: one exchange for each.
+
+    >>> exchanges_per_step([6, 4], 5)
+    1.5
+    """
+    starts = [sum(sizes[:t]) for t in range(len(sizes) + 1)]
+    blocks = [(at, min(at + budget, starts[-1])) for at in range(0, starts[-1], budget)]
+    touched = sum(
+        starts[t] < stop and starts[t + 1] > start
+        for start, stop in blocks
+        for t in range(len(sizes))
+    )
+    return touched / len(blocks)
+
+
+def scaling_ranks(
+    lanes: Sequence[tuple[str, Workload]] | None = None,
+    *,
+    ranks: Sequence[int] = RANKS,
+    sizes: Sequence[int] = WORDS,
+    count: int = POSITIONS,
+    rounds: int = ROUNDS,
+    repeats: int = REPEATS,
+    report: Report = lambda *_: None,
+) -> list[Row]:
+    """A row for each lane and number of ranks."""
+    lanes = default_lanes() if lanes is None else lanes
+    shared = [lane for lane in lanes if lane[0] != "sequential"]
+    report("ranks: two real ones", 0.0)
+    found = measure(Plan(sizes, repeats, shared, count, rounds))
+    line = fit([8 * words for words in sizes], found.exchanges)
+    together = dict(zip(((e, w.name) for e, w in shared), found.steps, strict=True))
+    rows: list[Row] = []
+    for i, (engine, workload) in enumerate(lanes):
+        report(f"ranks: {workload.name}, {engine}", 0.3 + 0.7 * i / len(lanes))
+        with _one_thread():
+            lane = Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
+            parts = _parts(lane, workload, ranks, count, rounds)
+        rows += _rows(lane, workload, parts, line, ranks)
+        for row in rows:
+            if row["ranks"] == 2 and row["workload"] == workload.name and row["engine"] == engine:
+                row["measured_seconds"] = together.get((engine, workload.name))
+    report("ranks: done", 1.0)
+    return rows
+
+
+def default_lanes() -> list[tuple[str, Workload]]:
+    """The paper's three networks as fast as they go, and one through an ordinary closure."""
+    fast = "accelerated" if accelerator() else "incremental"
+    return [(fast, SARCOS), (fast, MNIST), (fast, CIFAR), ("sequential", MNIST)]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _parts(lane: Lane, workload: Workload, ranks: Sequence[int], count: int, rounds: int) -> Parts:
+    """Means over the flat vector of medians over rounds."""
+    budget = workload.compute_budget
+    slices = sorted({ceil(budget / r) for r in ranks})
+    limit = workload.sequential_block if lane.engine == "sequential" else budget
+    steps = {}
+    for size in sorted({min(size, limit) for size in slices}):
+        places = positions(lane.n, size, count)
+        for place in places if size == min(limit, slices[0]) else ():
+            lane.step(place, size)  # checks, compilation, first allocations
+        steps[size] = [[lane.step(place, size) for place in places] for _ in range(rounds)]
+
+    def mean(size: int, what: str) -> float:
+        def seconds(step: object) -> float:
+            value = getattr(step, what)
+            return float(sum(value.values()) if what == "probes" else value)
+
+        columns = zip(*steps[size], strict=True)
+        return sum(median(map(seconds, column)) for column in columns) / count
+
+    largest = max(steps)
+    probes = {
+        # A closure's probes cost the same each: more of them than were measured are multiples.
+        size: mean(min(size, limit), "probes") * size / min(size, limit)
+        for size in slices
+    }
+    return Parts(mean(largest, "forward"), mean(largest, "update"), probes)
+
+
+def _rows(
+    lane: Lane, workload: Workload, parts: Parts, line: Line, ranks: Sequence[int]
+) -> list[Row]:
+    budget = workload.compute_budget
+    exchanges = exchanges_per_step(list(lane.sizes.values()), budget)
+    alone = parts.forward + parts.update + parts.probes[budget]
+    rows = []
+    for r in ranks:
+        own = parts.forward + parts.update + parts.probes[ceil(budget / r)]
+        doubling, ring = exchange(line, r, budget)
+        rows.append(
+            {
+                "workload": workload.name,
+                "engine": lane.engine,
+                "parameters": lane.n,
+                "compute_budget": budget,
+                "ranks": r,
+                "slice": ceil(budget / r),
+                "forward_seconds": parts.forward,
+                "update_seconds": parts.update,
+                "probe_seconds": parts.probes[ceil(budget / r)],
+                "exchange_seconds": exchanges * doubling,
+                "step_seconds": own + exchanges * doubling,
+                "speedup": alone / (own + exchanges * doubling),
+                "ring_step_seconds": own + exchanges * ring,
+                "measured_seconds": None,
+                "exchanges_per_step": exchanges,
+                "bytes_per_rank": message_bytes(r, budget),
+                "latency_seconds": line.latency,
+                "seconds_per_byte": line.per_byte,
+                "threads_per_rank": 1,
+            }
+        )
+    return rows
+
+
+# --- what the rows say -----------------------------------------------------------------------
+
+
+def by_lane(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    """The rows of each workload and engine, in order."""
+    lanes: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        lanes.setdefault((row["workload"], row["engine"]), []).append(row)
+    return lanes
+
+
+def dominates_from(rows: list[Row]) -> int | None:
+    """The first number of ranks at which an exchange takes longer than all else in a step."""
+    most = (r["ranks"] for r in rows if r["exchange_seconds"] > r["step_seconds"] / 2)
+    return next(most, None)
+
+
+def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Milliseconds a step, part by part."""
+    columns = ["workload", "ranks", "slice", "probes", "exchange", "step", "speed-up", "on a ring"]
+    cells = [
+        [
+            f"{row['workload']}, {row['engine']}",
+            f"{row['ranks']:,}",
+            f"{row['slice']:,}",
+            *(f"{1e3 * row[part]:,.2f}" for part in ("probe_seconds", "exchange_seconds")),
+            f"{1e3 * row['step_seconds']:,.2f}",
+            f"{row['speedup']:,.1f}",
+            f"{1e3 * row['ring_step_seconds']:,.2f}",
+        ]
+        for row in rows
+    ]
+    return columns, cells
+
+
+def summary(rows: list[Row]) -> list[str]:
+    """What the rows say, in sentences."""
+    line = rows[0]
+    sentences = [
+        f"An exchange between two ranks: {1e6 * line['latency_seconds']:,.0f} µs and "
+        f"{1e9 * line['seconds_per_byte']:,.2f} ns a byte (measured)."
+    ]
+    for (workload, engine), mine in by_lane(rows).items():
+        first, best = mine[0], max(mine, key=lambda row: row["speedup"])
+        point = dominates_from(mine)
+        where = "up to the last" if point is None else f"from {point:,} ranks on"
+        verb = "does not dominate" if point is None else "dominates"
+        two = next((row for row in mine if row["measured_seconds"]), None)
+        beside = (
+            f" Two real ranks take {1e3 * two['measured_seconds']:,.1f} ms, the model says "
+            f"{1e3 * two['step_seconds']:,.1f}."
+            if two
+            else ""
+        )
+        sentences.append(
+            f"{workload}, {engine}: {1e3 * first['step_seconds']:,.1f} ms a step on one rank, of "
+            f"which {1e3 * (first['forward_seconds'] + first['update_seconds']):,.2f} are not "
+            f"shared; at best {best['speedup']:,.1f} times faster, on {best['ranks']:,} ranks; "
+            f"communication {verb} {where}.{beside}"
+        )
+    return sentences

@@ -1,0 +1,122 @@
+"""Two real ranks on this machine: what an exchange takes, and what a shared step takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import tempfile
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .._schedule import Cyclic
+from ..distributed import Shard
+from ..distributed._ranks import Ranks
+from .lane import Lane
+from .workloads import Workload
+
+
+class Plan(NamedTuple):
+    """What the two ranks measure."""
+
+    words: Sequence[int]  # sizes of exchanges, in words of 8 bytes a rank
+    repeats: int
+    lanes: Sequence[tuple[str, Workload]]  # shared steps through these engines
+    positions: int  # of the flat vector, where such steps are made
+    rounds: int
+
+
+class Found(NamedTuple):
+    """Seconds of an exchange by size, and of a shared step by lane."""
+
+    exchanges: list[float]
+    steps: list[float]
+
+
+def measure(plan: Plan) -> Found:
+    """Start two processes of one thread each, let them measure, give back the first one's times."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        place = (Path(folder) / "store").as_uri()
+        pipe, theirs = context.Pipe(duplex=False)
+        ranks = [
+            context.Process(target=_rank, args=(theirs, place, rank, plan), daemon=True)
+            for rank in (0, 1)
+        ]
+        for process in ranks:
+            process.start()
+        theirs.close()
+        try:
+            found = pickle.loads(pipe.recv_bytes())
+            assert isinstance(found, Found)
+            return found
+        except EOFError:
+            raise RuntimeError("the two ranks ended before they had measured anything") from None
+        finally:
+            for process in ranks:
+                process.join(10)
+                process.kill()
+                process.join()
+
+
+def _rank(pipe: Connection, place: str, rank: int, plan: Plan) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)  # as every rank must
+    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+    ranks = Ranks(None)
+    exchanges = [_exchange(ranks, words, plan.repeats) for words in plan.words]
+    steps = [_step(engine, workload, plan) for engine, workload in plan.lanes]
+    if rank == 0:
+        pipe.send_bytes(pickle.dumps(Found(exchanges, steps)))
+    pipe.close()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _exchange(ranks: Ranks, words: int, repeats: int) -> float:
+    """The median of many exchanges in a row, as `Shard` makes them."""
+    message = torch.zeros(words, dtype=torch.int64)
+    times = []
+    for _ in range(repeats + 10):
+        started = perf_counter()
+        ranks.gather(message)
+        times.append(perf_counter() - started)
+    return median(times[10:])  # the first ones open connections
+
+
+def _step(engine: str, workload: Workload, plan: Plan) -> float:
+    """The mean over places of the flat vector of the median step there."""
+    lane = Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
+    # Checksums have a time of their own, and are rare.
+    shard = Shard(lane.optimizer, check_every=10**9)
+    lane.optimizer.compute_budget = workload.compute_budget
+    places = positions(lane.n, workload.compute_budget, plan.positions)
+    for place in places:  # checks, compilation, first allocations
+        _one(lane, shard, place)
+    times = [[_one(lane, shard, place) for place in places] for _ in range(plan.rounds)]
+    return float(sum(map(median, zip(*times, strict=True))) / len(places))
+
+
+def _one(lane: Lane, shard: Shard, place: int) -> float:
+    schedule: Any = lane.optimizer._schedule
+    assert isinstance(schedule, Cyclic)
+    schedule.count = place
+    started = perf_counter()
+    lane.optimizer.step(shard(lane.objective(*lane.data)))
+    return perf_counter() - started
+
+
+def positions(n: int, budget: int, count: int) -> list[int]:
+    """Where blocks of `budget` begin that are spread evenly over n coordinates.
+
+    >>> positions(100, 10, 4)
+    [0, 30, 60, 90]
+    """
+    last = max(n - budget, 0)
+    return [round(last * k / max(count - 1, 1)) for k in range(count)]
