@@ -11,7 +11,9 @@ from . import paper, text
 from .series import Point, Series, Spread, sort_key
 
 _SPAN = 20.0  # largest over smallest value from which an axis is logarithmic
-_SHADES = (0.0, 0.38, -0.3, 0.6)
+# Several series of one method: by darkness if a setting is varied, else by the kind of line, too.
+_DARKNESS = (0.45, -0.45)
+_SHADES = (0.0, 0.3, -0.35, 0.5)
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
@@ -117,20 +119,29 @@ def ended(series: Series) -> str:
 
 def palette(series: Sequence[Series]) -> list[tuple[str, str]]:
     """Colour and dash of each series: a hue for each method, or a ramp over what is varied."""
-    vary = {s.run["vary"] for s in series}
-    methods = list(dict.fromkeys(s.method for s in series))
-    if len(methods) == 1 and len(series) > 1 and vary != {""}:
-        (name, *_) = sorted(vary - {""})
-        values = sorted({_value(s, name) for s in series})
-        tints = dict(zip(values, ramp(len(values)), strict=True))
-        return [(tints[_value(s, name)], "") for s in series]
+    methods = {s.method for s in series}
+    varied = _varied(series)
     out = []
-    seen: dict[str, int] = {}
-    for s in series:
-        place = seen[s.method] = seen.get(s.method, -1) + 1
-        index = place % len(_SHADES)
-        out.append((shade(colour(s.method), _SHADES[index]), _DASHES[index]))
+    for place, s in enumerate(series):
+        alike = [i for i, o in enumerate(series) if o.method == s.method]
+        values = sorted({_value(series[i], varied) for i in alike}) if varied else []
+        if len(values) > 1 and len(methods) == 1:
+            out.append((ramp(len(values))[values.index(_value(s, varied))], ""))
+        elif len(values) > 1:
+            light, dark = _DARKNESS
+            share = light + (dark - light) * values.index(_value(s, varied)) / (len(values) - 1)
+            out.append((shade(colour(s.method), share), ""))
+        else:
+            index = alike.index(place) % len(_SHADES)
+            out.append((shade(colour(s.method), _SHADES[index]), _DASHES[index]))
     return out
+
+
+def _varied(series: Sequence[Series]) -> str:
+    """The setting that a panel is about: of those that plans vary, the one with most values."""
+    names = sorted({s.run["vary"] for s in series} - {""})
+    counts = {name: len({_value(s, name) for s in series}) for name in names}
+    return max(names, key=lambda name: counts[name], default="")
 
 
 def _value(series: Series, name: str) -> tuple[int, float, str]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from . import paper, text
 from .series import Series, Spread, better
-from .words import compare
+from .words import after, compare
 
 
 def ordered(series: Sequence[Series], vary: str) -> list[tuple[float, Series]]:
@@ -26,8 +26,8 @@ def chain(series: Sequence[Series], vary: str) -> str:
         if final is not None and s.reached:
             shown = text.metric(final.mean, accuracy=s.accuracy)
             if s.reached < s.epochs:
-                shown += f" after {s.reached} of {s.epochs} epochs"
-        parts.append(f"{text.plain(value)}: {shown}")
+                shown += f" {after(s.reached, s.epochs)}"
+        parts.append(f"{shown} at {text.plain(value)}")
     return ", ".join(parts)
 
 
@@ -37,13 +37,13 @@ def trend(series: Sequence[Series], vary: str) -> str:
     if len(finals) < 2 or len({s.reached for s, _ in finals if not s.diverged}) > 1:
         return ""
     steps = []
-    for (one, before), (two, after) in pairwise(finals):
+    for (one, before), (two, later) in pairwise(finals):
         if one.diverged and two.diverged:
             return "mixed"
         if one.diverged or two.diverged:
             steps.append(bool(one.diverged))
-        elif before is not None and after is not None:
-            steps.append(better(after.mean, before.mean, accuracy=one.accuracy))
+        elif before is not None and later is not None:
+            steps.append(better(later.mean, before.mean, accuracy=one.accuracy))
     if all(steps):
         return "rising"
     return "mixed" if any(steps) else "falling"
@@ -61,8 +61,17 @@ def sweep(what: str, claim: str, series: Sequence[Series], vary: str) -> list[st
     found = trend(series, vary)
     if not found:
         return []
-    paper_says = f" Paper: {claim}." if claim else ""
-    return [f"{what}:{paper_says} Here: {_TRENDS[found]} ({chain(series, vary)})."]
+    paper_says = f" paper, {claim};" if claim else ""
+    here = _TRENDS[found] + (_best(series, vary) if found == "mixed" else "")
+    return [f"{what}:{paper_says} here, {here} ({chain(series, vary)})."]
+
+
+def _best(series: Sequence[Series], vary: str) -> str:
+    finals = [(s.final.mean, v) for v, s in ordered(series, vary) if s.final and not s.diverged]
+    if not finals:
+        return ""
+    pick = max if series[0].accuracy else min
+    return f", best at {text.plain(pick(finals, key=lambda pair: pair[0])[1])}"
 
 
 ABLATION = {
@@ -84,11 +93,11 @@ def stress(series: Sequence[Series]) -> list[str]:
         if s.task != "sarcos" or any(s.settings.get(name) != value for name, value in wanted):
             continue
         final = s.final
-        head = f"One coordinate a step (γ 0.95, ε 1): paper {text.number(paper.STRESS_LOSS)}"
+        head = f"SARCOS, one coordinate a step: paper {text.number(paper.STRESS_LOSS)}"
         if s.diverged:
             out.append(f"{head}, ours diverged.")
         elif final is not None and s.reached:
-            out.append(f"{head}, ours {text.spread(final)} after {s.reached} of {s.epochs} epochs.")
+            out.append(f"{head}, ours {text.spread(final)} {after(s.reached, s.epochs)}.")
     return out
 
 
@@ -114,7 +123,7 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
             says = "they diverge half way" if task == "sarcos" else "they match CoCD's accuracy"
             who = text.listed(s.label for s in gone)
             here = f"{who} diverged" if gone else "none of them diverged"
-            out.append(f"{text.task(task)}, random directions: Paper: {says}. Here: {here}.")
+            out.append(f"{text.task(task)}, random directions: paper, {says}; here, {here}.")
         base = next((s for s in own if s.method == "cocd" and s.seconds_per_epoch), None)
         for s in own:
             known = paper.RANDOM_SECONDS.get(s.method)
@@ -148,9 +157,10 @@ def resnet(series: Sequence[Series]) -> list[str]:
                 for s, c in found
             )
             epochs = sorted({c.epoch for _, c in found})
+            bare_value = _value(found[0][1].right, base.accuracy)
             out.append(
-                f"Paper: γ 0.5, 0.9 and 0.95 beat γ = 0 within {paper.RESNET_EPOCHS} epochs. "
-                f"Here, against γ = 0 ({_value(found[0][1].right, base.accuracy)}) after "
+                f"{text.task(base.task)}: paper, γ 0.5, 0.9 and 0.95 beat γ = 0 within "
+                f"{paper.RESNET_EPOCHS} epochs; here, against γ = 0 ({bare_value}) after "
                 f"{text.listed(map(str, epochs))} epochs of {base.run['steps_per_epoch']:,} steps: "
                 f"{text.listed(parts)}."
             )

@@ -114,16 +114,16 @@ def _sentences(
         ]
         if broken:
             where = text.listed(text.plain(int(b)) for b in broken)
-            out.append(f"The measured error exceeds the theorem's bound at B = {where}.")
+            out.append(f"Bound: the measured error exceeds it at B = {where}.")
         else:
-            low, high = text.number(min(ratios)), text.number(max(ratios))
+            ends = dict.fromkeys((text.number(min(ratios)), text.number(max(ratios))))
             out.append(
-                f"The bound holds at every B that was measured; it is {low} to {high} times the "
-                "measured error."
+                f"Bound: it holds at every B that was measured, and is {' to '.join(ends)} times "
+                "the measured error."
             )
     if power:
         out.append(
-            f"The measured error follows B^{power.slope:.2f} "
+            f"Measured error: it follows B^{power.slope:.2f} "
             f"({100 * power.explained:.1f} % of the variance on logarithmic axes)."
         )
     return out
@@ -137,7 +137,7 @@ def _against_paper(
     falls = all(after[1] < before[1] for before, after in pairwise(means))
     here = "it falls with each larger B" if falls else "it does not fall with every larger B"
     return [
-        "Paper: the error falls with B, on a straight line over log B. Here: "
+        "Error over B: paper, it falls on a straight line over log B; here, "
         f"{here}; the straight line explains {100 * line.explained:.1f} % of the variance, a power "
         f"of B {100 * power.explained:.1f} % (of its logarithm)."
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
+from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
 
 from .._look.axes import bare
 from .charts import Chart, Curve, Panel
@@ -39,7 +39,11 @@ def draw(chart: Chart) -> Figure:
     columns = min(chart.columns, len(chart.panels))
     rows = ceil(len(chart.panels) / columns)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    size = (_WIDTHS.get(columns, 4.0 * columns), 4.0 * rows + 0.5)
+    legends = [_legend_rows(panel) for panel in chart.panels]
+    # Each row of panels is as high as its tallest legend wants.
+    tallest = [max(legends[i : i + columns]) for i in range(0, len(legends), columns)]
+    height = sum(3.5 + 0.16 * lines for lines in tallest) + 0.4
+    size = (_WIDTHS.get(columns, 4.0 * columns), height)
     figure = Figure(figsize=size, dpi=120, layout=layout)
     grid = figure.subplots(rows, columns, squeeze=False)
     places = [axes for row in grid for axes in row]
@@ -59,40 +63,71 @@ def _panel(axes: Axes, panel: Panel) -> None:
     if panel.log_y:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
-    for line in panel.lines:
-        axes.axhline(line.value, color=line.colour, ls=(0, (1, 2)), lw=1.3, label=line.name)
     for curve in panel.curves:
         _curve(axes, curve, low, high)
+    for line in panel.lines:
+        axes.axhline(line.value, color=line.colour, ls=(0, (1, 2)), lw=1.3, label=line.name)
     axes.set_xlabel(panel.x, fontsize=9)
     axes.set_ylabel(panel.y, fontsize=9)
     if not panel.log_x:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if panel.percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     elif panel.log_y:
+        decades = log10(high / low)
         # Less than a decade has no round power of ten to be labelled.
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(_Few(minor_thresholds=(1.5, 0.6)))
+        axes.yaxis.set_major_locator(
+            AutoLocator()
+            if decades < 0.9
+            else LogLocator(subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.5 else (1,))
+        )
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     bare(axes)
-    axes.tick_params(axis="y", which="minor", labelsize=8)
+    axes.grid(which="minor", visible=False)
     if panel.curves:
-        axes.legend(frameon=False, fontsize=7.5, handlelength=2.4)
+        _legend(axes)
 
 
-class _Few(LogFormatter):  # type: ignore[misc, unused-ignore]
-    """Plain numbers beside the minor ticks, where there is room for some."""
+def _legend(axes: Axes) -> None:
+    """Below the axes, where it hides nothing; short names side by side."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles,
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(-0.02, -0.14),
+        ncols=_legend_columns(labels),
+        frameon=False,
+        fontsize=7.5,
+        handlelength=2.2,
+        columnspacing=1.2,
+    )
 
-    def __call__(self, x: float, pos: Any = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    return 3 if longest < 12 else 2 if longest < 28 else 1
+
+
+def _legend_rows(panel: Panel) -> int:
+    """Lines of text in the legend of a panel."""
+    labels = [_label(c) for c in panel.curves] + [line.name for line in panel.lines]
+    lines = sum(1 + label.count("\n") for label in labels)
+    return ceil(lines / _legend_columns(labels))
+
+
+def _label(curve: Curve) -> str:
+    name = curve.name + (f" ({curve.ended})" if curve.ended else "")
+    return "\n".join(textwrap.wrap(name, 40, break_on_hyphens=False))
 
 
 def _curve(axes: Axes, curve: Curve, low: float, high: float) -> None:
     x = [p.x for p in curve.points]
     dash = [float(part) / 2 for part in curve.dash.split()]
     style: Any = (0, tuple(dash)) if dash else "-"
-    name = curve.name + (f"\n({curve.ended})" if curve.ended else "")
     marker = "o" if len(x) < 12 else None
-    label = "\n".join(textwrap.wrap(name, 44, break_on_hyphens=False))
+    label = _label(curve)
     means: list[Any] = [p.y.mean for p in curve.points]
     axes.plot(x, means, color=curve.colour, ls=style, lw=1.8, label=label, marker=marker, ms=3)
     if any(len(p.y.values) > 1 for p in curve.points):

@@ -35,6 +35,8 @@ def _section(section: Section, figures: str) -> str:
         parts.append("".join(f"    {command}\n" for command in section.commands))
     if section.cautions:
         parts.append(" ".join(section.cautions) + "\n")
+    if section.notes:
+        parts.append(" ".join(section.notes) + "\n")
     if section.sentences:
         parts.append("What the rows say:\n\n" + _list(section.sentences))
     if section.against_paper:
@@ -72,7 +74,7 @@ def _safe(text: str) -> str:
     return " ".join(text.replace("<", "&lt;").split())
 
 
-_SHARED = ("run", "seed", "started", "versions", "machine", "evaluations", "seconds")
+_SHARED = ("run", "seed", "status", "started", "versions", "machine", "evaluations", "seconds")
 
 
 def _settings(runs: Table) -> str:

@@ -60,6 +60,8 @@ def _section(section: Section) -> str:
     if section.about:
         parts.append(f'<p class="about">{escape(section.about)}</p>')
     parts.append("".join(f'<p class="caution">{escape(text)}</p>' for text in section.cautions))
+    if section.notes:
+        parts.append(f'<p class="about">{escape(" ".join(section.notes))}</p>')
     if section.sentences and not main:
         parts.append(f"<h3>What the rows say</h3>{_list(section.sentences)}")
     if section.against_paper:
@@ -72,7 +74,7 @@ def _section(section: Section) -> str:
         parts.append(command)
     if section.coherence:
         first, *others = section.coherence
-        parts.append(f"<h3>Coherence</h3>{_figure(first, command)}")
+        parts.append(_figure(first, command))
         if others:
             inner = "".join(_figure(chart, command) for chart in others)
             parts.append(_details(f"By tensor ({len(others)})", inner))
@@ -84,7 +86,14 @@ def _section(section: Section) -> str:
 
 
 def _list(sentences: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in sentences)}</ul>"
+    return f"<ul>{''.join(f'<li>{_sentence(text)}</li>' for text in sentences)}</ul>"
+
+
+def _sentence(text: str) -> str:
+    """What it is about in bold; a number and its per cent sign stay on one line."""
+    text = escape(text).replace(" %", "\u00a0%")
+    head, colon, rest = text.partition(": ")
+    return f"<b>{head}{colon}</b>{rest}" if colon else text
 
 
 def _details(label: str, inner: str) -> str:
@@ -92,9 +101,9 @@ def _details(label: str, inner: str) -> str:
 
 
 def _figure(chart: Chart, command: str) -> str:
-    title = escape(chart.title)
+    title, columns = escape(chart.title), min(chart.columns, len(chart.panels))
     return (
-        f'<figure class="chart" data-columns="{chart.columns}" data-chart="{escape(chart.name)}">'
+        f'<figure class="chart" data-columns="{columns}" data-chart="{escape(chart.name)}">'
         f'<figcaption>{title}{command}</figcaption><div class="panels"></div></figure>'
     )
 
@@ -107,14 +116,21 @@ def _table(table: Table, *, titled: bool = True) -> str:
         )
 
     body = "".join(
-        f"<tr{' class=best' if i in table.best else ''}>{cells(row, 'td')}</tr>"
-        for i, row in enumerate(table.rows)
+        f"<tr{_classes(table, i)}>{cells(row, 'td')}</tr>" for i, row in enumerate(table.rows)
     )
     title = f"<caption>{escape(table.title)}</caption>" if titled else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     head = f"<thead><tr>{cells(table.columns, 'th')}</tr></thead>"
     inner = f"<table>{title}{head}<tbody>{body}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="table">{inner}</div>{note}'
+
+
+def _classes(table: Table, index: int) -> str:
+    """The best are marked, and a line stands where another task begins."""
+    names = ["best"] if index in table.best else []
+    if index and table.words > 1 and table.rows[index][0] != table.rows[index - 1][0]:
+        names.append("new")
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def _problems(rows: Rows) -> str:

@@ -25,6 +25,7 @@ class Section:
     smoke: bool
     commands: tuple[str, ...]
     cautions: tuple[str, ...]
+    notes: tuple[str, ...]
     sentences: tuple[str, ...]
     against_paper: tuple[str, ...]
     charts: tuple[Chart, ...]
@@ -80,6 +81,7 @@ def _section(plan: str, smoke: bool, series: list[Series]) -> Section:
         smoke=smoke,
         commands=commands(r for s in series for r in s.results),
         cautions=tuple(words.caution(series)),
+        notes=tuple(words.notes(series)),
         # Generated data have nothing to say about methods or about the paper.
         sentences=() if smoke else tuple(content.sentences),
         against_paper=() if smoke else tuple(content.against_paper),
@@ -132,7 +134,7 @@ def main(name: str, series: list[Series]) -> Content:
     return Content(
         charts=[Chart(name, "Held-out loss or accuracy over epochs", panels, min(len(panels), 3))],
         tables=[finals("Final metric, time and evaluations", series)],
-        sentences=words.standings(series),
+        sentences=[*words.headline(series), *words.standings(series)],
         against_paper=words.against_paper(series),
     )
 
@@ -157,16 +159,18 @@ STRESS = "stress"
 
 def ablation(name: str, series: list[Series]) -> Content:
     """The grid: what is varied across, the tasks down; the stress test by itself."""
-    content = Content(tables=[finals("Final metric", series)])
+    content = Content()
+    shown: list[tuple[Series, str]] = []
     found = {s.run["group"] for s in series if s.run["vary"] and s.run["group"] != STRESS}
     groups = sorted(found, key=lambda g: rank(g, tuple(GROUPS)))
     panels: list[Panel] = []
     for task in _tasks(series):
         for one in groups:
             own = varied(series, task, one)
-            title = f"{text.task(task)}: effect of {GROUPS.get(one, one)}"
+            title = f"{text.task(task)}, effect of {GROUPS.get(one, one)}"
             if own:
                 panels.append(panel(title, own, with_paper=False))
+                shown += zip(own, text.names(own), strict=True)
                 vary = own[0].run["vary"]
                 claim = claims.ABLATION.get((task, vary), "")
                 content.against_paper += claims.sweep(title, claim, own, vary)
@@ -175,11 +179,16 @@ def ablation(name: str, series: list[Series]) -> Content:
     rest = [s for s in series if s.run["group"] == STRESS]
     if rest:
         made = [
-            panel(f"{text.task(task)}: one coordinate a step", [s for s in rest if s.task == task])
+            panel(f"{text.task(task)}, one coordinate a step", [s for s in rest if s.task == task])
             for task in _tasks(rest)
         ]
         content.charts.append(Chart(f"{name}-stress", "Stress test", tuple(made), 2))
         content.against_paper += claims.stress(rest)
+        shown += [(s, f"{name}, {STRESS}") for s, name in zip(rest, text.names(rest), strict=True)]
+    others = [s for s in series if all(s is not known for known, _ in shown)]
+    shown += zip(others, text.names(others), strict=True)
+    own_names = [name for _, name in shown]
+    content.tables.append(finals("Final metric", [s for s, _ in shown], own_names))
     return content
 
 
@@ -287,7 +296,7 @@ PLANS = {
     ),
     "figure-smoothing": Plan(
         "Smoothing",
-        "Figure 1 of the paper: CoCD and BCCD with radii from 1e-6 to 1 on SARCOS.",
+        "The paper's figure of its anomaly: CoCD and BCCD with radii from 1e-6 to 1 on SARCOS.",
         smoothing,
     ),
     "figure-ablation": Plan(

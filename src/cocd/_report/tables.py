@@ -8,7 +8,7 @@ from typing import Any
 
 from . import paper, text
 from .charts import ended
-from .series import Series, better, sort_key
+from .series import Series, better, rank, sort_key
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ def outcome(series: Series) -> str:
     return "; ".join(parts) or "no rows yet"
 
 
-def finals(title: str, series: Sequence[Series]) -> Table:
+def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = None) -> Table:
     """Outcome, spread, time and evaluations of each series, beside the paper's."""
     rows = []
     several = len({s.run["split"] for s in series}) > 1
     with_paper = any(_entry(s) for s in series)
-    for s, name in zip(series, text.names(list(series)), strict=True):
+    for s, name in zip(series, names or text.names(list(series)), strict=True):
         known = _entry(s)
         seconds, evaluations = s.seconds_per_epoch, s.total("evaluations")
         deviation = s.final.deviation if s.final else None
@@ -160,16 +160,19 @@ def _list(title: str, own: list[Series], varied: list[str], best: tuple[int, ...
     return Table(title, ("method", *columns, "validation metric"), rows, 1, best, note)
 
 
+# What stands first, where it is measured.
+_MEASURES = ("network", "parameters", "compute_budget", "error", "bound", "state_bytes")
+
+
 def measures(title: str, series: Sequence[Series]) -> Table:
     """Measure rows as they are, a column for each thing measured."""
-    keys = dict.fromkeys(
-        key for s in series for r in s.results for row in r.measures for key in row if key != "row"
-    )
+    found = {key for s in series for r in s.results for row in r.measures for key in row}
+    keys = sorted(found - {"row"}, key=lambda key: rank(key, _MEASURES))
     rows = []
     for s, name in zip(series, text.names(list(series)), strict=True):
         for place in range(max((len(r.measures) for r in s.results), default=0)):
-            found = [r.measures[place] for r in s.results if place < len(r.measures)]
-            rows.append((text.task(s.task), name, *(_measure(key, found) for key in keys)))
+            told = [r.measures[place] for r in s.results if place < len(r.measures)]
+            rows.append((text.task(s.task), name, *(_measure(key, told) for key in keys)))
     return Table(title, ("task", "method", *(_heading(key) for key in keys)), tuple(rows), 2)
 
 

@@ -61,13 +61,13 @@ def plain(value: Any) -> str:
     """A setting.
 
     >>> [plain(v) for v in (1e-06, 0.99, 1, 12727, "tanh", True)]
-    ['1e-06', '0.99', '1', '12,727', 'tanh', 'yes']
+    ['1e-6', '0.99', '1', '12,727', 'tanh', 'yes']
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
 def setting(name: str, value: Any) -> str:

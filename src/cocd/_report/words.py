@@ -89,25 +89,61 @@ def standings(series: Sequence[Series]) -> list[str]:
         named = dict(zip(map(id, own), text.names(own), strict=True))
         rivals = [s for s in own if s.method != OURS and not s.first_order]
         for ours in (s for s in own if s.method == OURS):
-            found = [c for rival in rivals if (c := compare(ours, rival)) is not None]
+            like = [rival for rival in rivals if _alike(ours, rival)]
+            found = [c for rival in like if (c := compare(ours, rival)) is not None]
             if sentence := _standing(where, named, ours, found):
                 sentences.append(sentence)
         sentences += _best(where, named, own)
     return sentences
 
 
+def headline(series: Sequence[Series]) -> list[str]:
+    """Against whom CoCD wins on which task, in one sentence for each of its labels."""
+    out = []
+    for label in dict.fromkeys(s.label for s in series if s.method == OURS):
+        found: dict[str, dict[str, list[str]]] = {}
+        for ours in (s for s in series if s.method == OURS and s.label == label):
+            for rival in series:
+                same = (rival.task, rival.run["split"], rival.epochs) == (
+                    (ours.task, ours.run["split"], ours.epochs)
+                )
+                if not same or rival.method == OURS or rival.first_order or not _alike(ours, rival):
+                    continue
+                made = compare(ours, rival)
+                if made is not None and made.verdict:
+                    tasks = found.setdefault(rival.label, {}).setdefault(made.verdict, [])
+                    tasks.append(text.task(ours.task))
+        against = [
+            f"{rival}, {text.listed(_VERDICTS[v] + ' on ' + text.listed(t) for v, t in by.items())}"
+            for rival, by in found.items()
+        ]
+        if against:
+            out.append(f"{label}: against {'; against '.join(against)}.")
+    return out
+
+
+_VERDICTS = {"better": "it wins", "worse": "it loses", "level": "neither wins"}
+
+
+def _alike(one: Series, other: Series) -> bool:
+    """Whether two series are to be compared: where both vary a setting, at its same value."""
+    vary = one.run["vary"]
+    if not vary or vary != other.run["vary"]:
+        return True
+    return bool(one.settings.get(vary) == other.settings.get(vary))
+
+
 def _standing(where: str, named: dict[int, str], ours: Series, found: list[Comparison]) -> str:
     by = {v: [c for c in found if c.verdict == v] for v in ("better", "worse", "level")}
     phrases = []
-    for verdict, words in (("better", "better than"), ("worse", "worse than")):
+    for verdict, words in (
+        ("better", "better than"),
+        ("worse", "worse than"),
+        ("level", "not to be told apart, by the ranges over seeds, from"),
+    ):
         if by[verdict]:
             them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by[verdict])
             phrases.append(f"{words} {text.listed(them)}")
-    if by["level"]:
-        them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by["level"])
-        phrases.append(
-            f"not told apart from {text.listed(them)}, the ranges over seeds overlapping"
-        )
     if not phrases:
         return ""
     epochs = sorted({c.epoch for c in found if c.verdict})
@@ -116,10 +152,18 @@ def _standing(where: str, named: dict[int, str], ours: Series, found: list[Compa
     else:
         value = ours.at(epochs[-1])
         shown = text.spread(value, accuracy=ours.accuracy) if value else "no value"
-        state = f"{shown} after {epochs[-1]} of {ours.epochs} epochs"
-        state += f", {text.seeds(len(ours.results))}"
+        state = f"{shown} {after(epochs[-1], ours.epochs)}, {text.seeds(len(ours.results))}"
     early = "" if len(epochs) == 1 else " Runs of which fewer epochs are done are compared there."
-    return f"{where}: {named[id(ours)]} ({state}) is {'; '.join(phrases)}.{early}"
+    return f"{where}, {named[id(ours)]}: {state}; {'; '.join(phrases)}.{early}"
+
+
+def after(epoch: int, planned: int) -> str:
+    """How far runs have come.
+
+    >>> after(12, 50), after(50, 50)
+    ('after 12 of 50 epochs', 'after 50 epochs')
+    """
+    return f"after {epoch} epochs" if epoch == planned else f"after {epoch} of {planned} epochs"
 
 
 def _budget(made: Comparison) -> str:
@@ -147,8 +191,8 @@ def _best(where: str, named: dict[int, str], own: list[Series]) -> list[str]:
         return []
     pick = max if accuracy else min
     winner, value = pick(free, key=lambda pair: pair[1].mean)
-    out = f"{where}: the best without gradients is {named[id(winner)]}"
-    out += f" ({text.spread(value, accuracy=accuracy)})"
+    out = f"{where}, best without gradients: {named[id(winner)]}"
+    out += f", {text.spread(value, accuracy=accuracy)}"
     if exact:
         them = (f"{named[id(s)]} {text.metric(v.mean, accuracy=accuracy)}" for s, v in exact)
         out += f"; with exact gradients: {text.listed(them)}"
@@ -164,7 +208,7 @@ def against_paper(series: Sequence[Series]) -> list[str]:
             continue
         theirs = text.metric(known.metric, accuracy=s.accuracy)
         split = f", {s.run['split']} split" if s.run["split"] not in ("", "test") else ""
-        head = f"{text.task(s.task)}, {name}{split}: paper {theirs} after {paper.EPOCHS} epochs"
+        head = f"{text.task(s.task)}, {name}{split}: paper {theirs}"
         if s.diverged:
             count = f"{len(s.diverged)} of {text.seeds(len(s.results))}"
             sentences.append(f"{head}, ours diverged ({count}).")
@@ -175,7 +219,9 @@ def against_paper(series: Sequence[Series]) -> list[str]:
             word = "better" if wins else "worse"
             if value.mean == known.metric:
                 gap, word = "no difference", "equal"
-            sentences.append(f"{head}, ours {ours} after {s.reached}: {gap} ({word}).")
+            when = after(s.reached, s.epochs)
+            head += f" after {paper.EPOCHS} epochs"
+            sentences.append(f"{head}, ours {ours} {when}; {gap} ({word}).")
     return sentences
 
 
@@ -184,18 +230,33 @@ def caution(series: Sequence[Series]) -> list[str]:
     out = []
     if any(s.run["smoke"] for s in series):
         out.append("Small form on generated data: these numbers say that the plan runs, no more.")
-    if series and all(len(s.results) == 1 for s in series):
+    trained = [s for s in series if any(r.epochs for r in s.results)]
+    if trained and all(len(s.results) == 1 for s in trained):
         out.append("One seed each: small differences mean little.")
     unfinished = sum(r.status == "unfinished" for s in series for r in s.results)
     if unfinished:
         total = sum(len(s.results) for s in series)
         out.append(f"{unfinished} of {total} runs are not finished.")
-    splits = {s.run["split"] for s in series}
-    if "validation" in splits:
-        out.append("Validation split: a part of the training rows; no test row was used.")
-    if "published" in splits:
+    if any(s.run["split"] == "published" for s in series):
         out.append(
             "Published split: SARCOS as it is distributed, whose test rows are also among the "
             "training rows; scores on it are too good."
         )
+    return out
+
+
+_SPLITS = {
+    "test": "Test split: trained on all training rows, scored on rows that are not among them.",
+    "validation": "Validation split: scored on a part of the training rows; no test row was used.",
+}
+
+
+def notes(series: Sequence[Series]) -> list[str]:
+    """How the rows were made, as far as the paper leaves it open."""
+    trained = [s for s in series if any(r.epochs for r in s.results) and not s.run["smoke"]]
+    splits = {s.run["split"] for s in trained}
+    out = [sentence for name, sentence in _SPLITS.items() if name in splits]
+    used = sorted({str(s.settings.get("activation", "")) for s in trained} - {""})
+    if used:
+        out.append(f"The paper names no activation; these runs use {text.listed(used)}.")
     return out

@@ -3,7 +3,7 @@
 // (logarithms on a logarithmic axis), so that zooming is the same on both.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const HEIGHT = 300, LEFT = 58, RIGHT = 14, TOP = 10, BOTTOM = 42;
+  const HEIGHT = 300, LEFT = 58, RIGHT = 14, TOP = 26, BOTTOM = 40;
   const tip = document.getElementById("tip");
   const data = JSON.parse(document.getElementById("data").textContent);
   let count = 0;
@@ -258,7 +258,7 @@
       const base = HEIGHT - BOTTOM;
       out.push(make("line", {class: "base", x1: LEFT, x2: width - RIGHT, y1: base, y2: base}),
         make("text", {x: width - RIGHT, y: HEIGHT - 6, "text-anchor": "end"}, panel.x),
-        make("text", {x: 4, y: HEIGHT - 6, "text-anchor": "start"}, "↑ " + panel.y));
+        make("text", {x: 2, y: 12, "text-anchor": "start"}, panel.y));
       return out;
     }
 
