@@ -18,7 +18,7 @@ from .._layout import Kind, Layout
 from .._memory import Segment
 from .._options import check_count
 from ._error import Error, caveats, gradient_at, remembered
-from ._moments import Array, row_of
+from ._moments import Array, quietly, row_of
 from ._windows import Windows
 
 _VERSION = 1  # of the saved state
@@ -46,7 +46,7 @@ class Coherence:
     >>> for _ in range(12):
     ...     loss = optimizer.step(lambda: (x**2).sum() / 2)
     >>> tracker
-    Coherence(CoCD, 12 steps: correlation 1.000, relative change 0.100, regression 0.900, age 2.0)
+    Coherence(CoCD, 12 steps: correlation 1, relative change 0.1, regression 0.9, age 2)
     >>> tracker.summary()["by_tensor"]["x"]["pairs"], tracker.ages(), optimizer.evaluations
     (20, {0: 2, 1: 2}, 60)
     """
@@ -152,15 +152,13 @@ class Coherence:
 
     def __repr__(self) -> str:
         whole = self.summary()
-        numbers = (
-            f"{label} {'-' if whole[name] is None else format(whole[name], form)}"
-            for label, name, form in (
-                ("correlation", "correlation", ".3f"),
-                ("relative change", "relative_change", ".3f"),
-                ("regression", "regression", ".3f"),
-                ("age", "age_mean", ".1f"),
-            )
-        )
+        shown = {
+            "correlation": whole["correlation"],
+            "relative change": whole["relative_change"],
+            "regression": whole["regression"],
+            "age": whole["age_mean"],
+        }
+        numbers = (f"{name} {'-' if x is None else format(x, '.3g')}" for name, x in shown.items())
         method = type(self._optimizer).__name__
         return f"Coherence({method}, {whole['steps']} steps: {', '.join(numbers)})"
 
@@ -178,6 +176,7 @@ class Coherence:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to continue its records bit for bit; later steps leave it."""
+        self._follow()
         return {
             "version": _VERSION,
             "steps": self.steps,
@@ -193,16 +192,16 @@ class Coherence:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue saved records, before or after the optimizer's own state is loaded."""
-        if not isinstance(state, dict) or state.keys() != _SAVED:
-            raise ValueError(f"state must be what Coherence.state_dict gave, got {_shown(state)}")
-        if state["version"] != _VERSION:
+        version = state.get("version") if isinstance(state, dict) else None
+        if version != _VERSION or state.keys() != _SAVED:
             raise ValueError(
-                f"state has version {state['version']!r}, this release reads {_VERSION}"
+                f"state must be what Coherence.state_dict gave (version {_VERSION}), got "
+                f"{type(state).__name__} of version {version!r}"
             )
         layout = self._optimizer._memory.layout
         shapes = [tuple(tensor.shape) for tensor in state["x"]]
         here = [tuple(tensor.shape) for tensor in layout.tensors]
-        if len(state["last"]) != layout.n or shapes not in ([], here):
+        if len(state["last"]) != layout.n or shapes != here[: len(shapes)]:
             raise ValueError(
                 f"state belongs to {len(state['last'])} coordinates in shapes {shapes}, the "
                 f"optimizer has {layout.n} in {here}; load the optimizer's own state first"
@@ -237,6 +236,7 @@ class Coherence:
             )
         self._windows.add(rows, norm)
 
+    @quietly
     def _compare(self, index: Any, fresh: Array) -> Array:
         """The moments of one tensor's pairs; the fresh estimates are the stale ones to come."""
         finite = np.isfinite(fresh)  # others are not remembered
@@ -290,6 +290,7 @@ class Coherence:
         self._last, self._when, self._where = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
         self._x = []
 
+    @quietly
     def _longest_step(self) -> float:
         """Since the oldest estimate in use: the way between steps, which no step exceeds."""
         made = self._when > 0
@@ -304,7 +305,3 @@ class Coherence:
             name = known[id(tensor)]
             names[f"{name} ({t})" if name in names else name] = None
         return list(names)
-
-
-def _shown(state: Any) -> str:
-    return f"a dict with {sorted(state)}" if isinstance(state, dict) else type(state).__name__

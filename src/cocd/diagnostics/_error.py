@@ -68,7 +68,8 @@ def gradient_at(optimizer: CoordinateMethod, closure: Any, point: list[Tensor]) 
     with suppress(_Aside), optimizer._evaluating(closure) as evaluate:
         here = [tensor.detach().clone() for tensor in layout.tensors]
         try:
-            for tensor, there in zip(layout.tensors, point, strict=True):
+            # One that has joined since then has not moved.
+            for tensor, there in zip(layout.tensors, point, strict=False):
                 tensor.copy_(there)
             _, fresh = probe(
                 evaluate,
