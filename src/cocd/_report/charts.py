@@ -130,7 +130,9 @@ def palette(series: Sequence[Series]) -> list[tuple[str, str]]:
         elif len(values) > 1:
             light, dark = _DARKNESS
             share = light + (dark - light) * values.index(_value(s, varied)) / (len(values) - 1)
-            out.append((shade(colour(s.method), share), ""))
+            labels = list(dict.fromkeys(series[i].label for i in alike))
+            dash = _DASHES[labels.index(s.label) % len(_DASHES)]
+            out.append((shade(colour(s.method), share), dash))
         else:
             index = alike.index(place) % len(_SHADES)
             out.append((shade(colour(s.method), _SHADES[index]), _DASHES[index]))

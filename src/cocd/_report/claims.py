@@ -88,12 +88,12 @@ ABLATION = {
 def stress(series: Sequence[Series]) -> list[str]:
     """The stress test: one coordinate a step."""
     out = []
-    for s in series:
+    for s, name in zip(series, text.names(list(series)), strict=True):
         wanted = paper.STRESS_SETTINGS.items()
         if s.task != "sarcos" or any(s.settings.get(name) != value for name, value in wanted):
             continue
         final = s.final
-        head = f"SARCOS, one coordinate a step: paper {text.number(paper.STRESS_LOSS)}"
+        head = f"SARCOS, {name}: paper {text.number(paper.STRESS_LOSS)}"
         if s.diverged:
             out.append(f"{head}, ours diverged.")
         elif final is not None and s.reached:
@@ -140,7 +140,7 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
     return out
 
 
-def resnet(series: Sequence[Series]) -> list[str]:
+def resnet(where: str, series: Sequence[Series]) -> list[str]:
     """ResNet-20: memory against none."""
     bare = [s for s in series if s.settings.get("decay", 0 if s.method == "bccd" else 1) == 0]
     out = []
@@ -159,7 +159,7 @@ def resnet(series: Sequence[Series]) -> list[str]:
             epochs = sorted({c.epoch for _, c in found})
             bare_value = _value(found[0][1].right, base.accuracy)
             out.append(
-                f"{text.task(base.task)}: paper, γ 0.5, 0.9 and 0.95 beat γ = 0 within "
+                f"{where}: paper, γ 0.5, 0.9 and 0.95 beat γ = 0 within "
                 f"{paper.RESNET_EPOCHS} epochs; here, against γ = 0 ({bare_value}) after "
                 f"{text.listed(map(str, epochs))} epochs of {base.run['steps_per_epoch']:,} steps: "
                 f"{text.listed(parts)}."

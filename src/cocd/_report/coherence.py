@@ -15,6 +15,7 @@ from .charts import Chart, Curve, Panel, palette, scaled
 from .series import Series
 
 _Path = tuple[str, ...]
+_COUNTS = ("pairs", "first", "steps", "from", "to")  # how much was seen, not what
 
 
 def coherence(name: str, series: Sequence[Series]) -> list[Chart]:
@@ -92,7 +93,7 @@ def _paths(series: Series) -> list[_Path]:
         elif isinstance(value, list):
             for place, item in enumerate(value):
                 walk(item, (*path, str(place)))
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif path[-1] not in _COUNTS and isinstance(value, (int, float)):
             found[path] = None
 
     for result in series.results:

@@ -54,7 +54,7 @@ def write(rows: Rows, made: Sequence[Section], out: Path) -> Path:
     """The page and all figures below `out`; gives the page."""
     out.mkdir(parents=True, exist_ok=True)
     for section in made:
-        for chart in (*section.charts, *section.coherence):
+        for chart in (*section.charts, *section.coherence[:1]):  # by tensor: on the page alone
             figures.write(chart, out / "figures")
     file = out / "index.html"
     file.write_text(page(rows, made), encoding="utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
+from statistics import fmean
 from typing import Any
 
 from .._look.colours import OTHER, colour
@@ -15,8 +16,10 @@ from .read import Row
 from .series import Series
 
 _BUDGET = ("compute_budget", "budget", "B")
-_ERROR = ("error", "mean_error", "measured_error")
-_BOUND = ("bound", "mean_bound", "theorem_bound")
+# Where batches change the theorem says nothing, and the error has a name of its own.
+_ERROR = ("error", "minibatch_error")
+_BOUND = ("bound",)
+_SHARPER = ("euclidean_bound",)
 
 
 @dataclass(frozen=True)
@@ -56,30 +59,40 @@ def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
     return Fit(slope, offset, 1.0 - left / total if total else 1.0)
 
 
-def bound(series: Sequence[Series]) -> Bound:
-    """Everything that the measure rows give."""
+def bounds(series: Sequence[Series]) -> list[Bound]:
+    """Everything that the measure rows give, group by group."""
+    groups = dict.fromkeys(s.run["group"] for s in series)
+    found = [_bound(group, [s for s in series if s.run["group"] == group]) for group in groups]
+    return [one for one in found if one.panel.curves]
+
+
+def _bound(group: str, series: Sequence[Series]) -> Bound:
     error = _values(series, _ERROR)
     theorem = _values(series, _BOUND)
-    means = [(x, sum(ys) / len(ys)) for x, ys in sorted(error.items())]
+    sharper = _values(series, _SHARPER)
+    means = [(x, fmean(ys)) for x, ys in sorted(error.items())]
     positive = [(x, y) for x, y in means if x > 0 and y > 0]
     power = fit([(log(x), log(y)) for x, y in positive])
     line = fit([(log(x), y) for x, y in positive])
-    curves = [measured("measured error", colour("cocd"), error.items())]
-    if theorem:
-        curves.append(measured("theorem's bound", colour("bccd"), theorem.items(), "6 3"))
+    curves = [
+        measured("measured error", colour("cocd"), error.items()),
+        measured("theorem's bound", colour("bccd"), theorem.items(), "6 3"),
+        measured("the same, Euclidean", colour("zosgd"), sharper.items(), "8 3 2 3"),
+    ]
     if power:
         fitted = [(x, [exp(power.offset) * x**power.slope]) for x, _ in positive]
-        name = f"fitted: error ∝ B^{power.slope:.2f}"
-        curves.append(measured(name, OTHER, fitted, "2 3"))
+        curves.append(measured(f"fitted: error ∝ B^{power.slope:.2f}", OTHER, fitted, "2 3"))
     made = Panel(
-        "Error of the estimate",
+        f"Error of the estimate{', ' if group else ''}{group}",
         "B, coordinates probed a step",
-        "‖ĝ − finite-difference gradient‖",
+        "‖estimate − finite-difference gradient‖",
         tuple(c for c in curves if c.points),
         log_x=True,
         log_y=True,
     )
-    return Bound(made, _sentences(error, theorem, power), _against_paper(means, power, line))
+    where = f" ({group})" if group else ""
+    sentences = _sentences(where, error, theorem, power)
+    return Bound(made, sentences, _against_paper(where, means, power, line))
 
 
 def _values(series: Sequence[Series], names: tuple[str, ...]) -> dict[float, list[float]]:
@@ -103,41 +116,42 @@ def _first(row: Row | dict[str, Any], names: tuple[str, ...]) -> float | None:
 
 
 def _sentences(
-    error: dict[float, list[float]], theorem: dict[float, list[float]], power: Fit | None
+    where: str,
+    error: dict[float, list[float]],
+    theorem: dict[float, list[float]],
+    power: Fit | None,
 ) -> list[str]:
     out = []
     both = sorted(set(error) & set(theorem))
     if both:
         broken = [b for b in both if max(error[b]) > min(theorem[b])]
-        ratios = [
-            (sum(theorem[b]) / len(theorem[b])) / (sum(error[b]) / len(error[b])) for b in both
-        ]
+        ratios = [fmean(theorem[b]) / fmean(error[b]) for b in both if any(error[b])]
         if broken:
-            where = text.listed(text.plain(int(b)) for b in broken)
-            out.append(f"Bound: the measured error exceeds it at B = {where}.")
-        else:
+            places = text.listed(text.plain(int(b)) for b in broken)
+            out.append(f"Bound{where}: the measured error exceeds it at B = {places}.")
+        elif ratios:
             ends = dict.fromkeys((text.number(min(ratios)), text.number(max(ratios))))
             out.append(
-                f"Bound: it holds at every B that was measured, and is {' to '.join(ends)} times "
-                "the measured error."
+                f"Bound{where}: it holds at every B that was measured, and is "
+                f"{' to '.join(ends)} times the measured error."
             )
     if power:
         out.append(
-            f"Measured error: it follows B^{power.slope:.2f} "
+            f"Measured error{where}: it follows B^{power.slope:.2f} "
             f"({100 * power.explained:.1f} % of the variance on logarithmic axes)."
         )
     return out
 
 
 def _against_paper(
-    means: list[tuple[float, float]], power: Fit | None, line: Fit | None
+    where: str, means: list[tuple[float, float]], power: Fit | None, line: Fit | None
 ) -> list[str]:
     if power is None or line is None:
         return []
     falls = all(after[1] < before[1] for before, after in pairwise(means))
     here = "it falls with each larger B" if falls else "it does not fall with every larger B"
     return [
-        "Error over B: paper, it falls on a straight line over log B; here, "
+        f"Error over B{where}: paper, it falls on a straight line over log B; here, "
         f"{here}; the straight line explains {100 * line.explained:.1f} % of the variance, a power "
         f"of B {100 * power.explained:.1f} % (of its logarithm)."
     ]

@@ -100,18 +100,23 @@ def _best(series: Sequence[Series]) -> tuple[int, ...]:
 
 
 def tuning(series: Sequence[Series]) -> list[Table]:
-    """The grid of each task and method, with the winner marked."""
+    """The grid of each task and method (or group, where there are any), with the winner marked."""
+
+    def place(s: Series) -> tuple[str, str, str]:
+        return s.task, s.run["group"], s.method
+
     tables = []
-    for task, method in dict.fromkeys((s.task, s.method) for s in series):
-        own = [s for s in series if (s.task, s.method) == (task, method)]
+    for grid in dict.fromkeys(map(place, series)):
+        own = [s for s in series if place(s) == grid]
         varied = sorted(
             name
             for name in {name for s in own for name in s.settings}
             if len({repr(s.settings.get(name)) for s in own}) > 1
         )
         best = _best(own)
-        head = f"{text.task(task)}: {own[0].label if len(own) == 1 else method_name(own)}"
-        if len(varied) == 2 and len({tuple(repr(s.settings.get(v)) for v in varied) for s in own}):
+        head = f"{text.task(grid[0])}, {method_name(own)}"
+        places = {tuple(repr(s.settings.get(name)) for name in varied) for s in own}
+        if len(varied) == 2 and len(places) == len(own):
             tables.append(_grid(head, own, varied, best))
         else:
             tables.append(_list(head, own, varied, best))
@@ -138,7 +143,7 @@ def _grid(title: str, own: list[Series], varied: list[str], best: tuple[int, ...
     )
     columns = tuple(text.setting(across, value) for value in keys[across])
     corner = text.SETTINGS.get(down, down.replace("_", " "))
-    return Table(title, (corner, *columns), rows, note="★ the best, chosen for the other plans.")
+    return Table(title, (corner, *columns), rows, note="★ the best")
 
 
 def _values(own: Sequence[Series], name: str) -> list[Any]:
@@ -156,12 +161,14 @@ def _list(title: str, own: list[Series], varied: list[str], best: tuple[int, ...
         )
         for index, s in enumerate(own)
     )
-    note = "★ the best, chosen for the other plans."
-    return Table(title, ("method", *columns, "validation metric"), rows, 1, best, note)
+    return Table(title, ("method", *columns, "metric"), rows, 1, best, "★ the best")
 
 
 # What stands first, where it is measured.
-_MEASURES = ("network", "parameters", "compute_budget", "error", "bound", "state_bytes")
+_MEASURES = (
+    *("network", "n", "parameters", "compute_budget", "error", "minibatch_error", "bound"),
+    *("weight_bytes", "state_bytes", "peak_bytes"),
+)
 
 
 def measures(title: str, series: Sequence[Series]) -> Table:

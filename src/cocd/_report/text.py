@@ -12,6 +12,8 @@ TASKS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
     "cifar10-resnet": "ResNet-20 on CIFAR-10",
+    "wide-mlp": "wide MLP",
+    "error-bound": "SARCOS, small network",
 }
 SETTINGS = {
     "eps": "ε",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from . import paper, text
 from .series import Series, Spread, better
@@ -259,4 +260,25 @@ def notes(series: Sequence[Series]) -> list[str]:
     used = sorted({str(s.settings.get("activation", "")) for s in trained} - {""})
     if used:
         out.append(f"The paper names no activation; these runs use {text.listed(used)}.")
+    return out
+
+
+def memory(series: Sequence[Series]) -> list[str]:
+    """For each network: who needs the least and who the most, of what was measured."""
+    out = []
+    for task in dict.fromkeys(s.task for s in series):
+        own = [s for s in series if s.task == task]
+        for key, what in (("state_bytes", "optimizer state"), ("peak_bytes", "peak of a step")):
+            found = [
+                (fmean(values), s.label)
+                for s in own
+                if (
+                    values := [
+                        r[key] for x in s.results for r in x.measures if r.get(key) is not None
+                    ]
+                )
+            ]
+            if len(found) > 1:
+                ranked = text.listed(f"{name} {size / 1e3:,.1f} kB" for size, name in sorted(found))
+                out.append(f"{text.task(task)}, {what}: {ranked}.")
     return out
