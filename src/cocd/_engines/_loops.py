@@ -29,9 +29,17 @@ def _tanh(x):
     q = np.float32(135135.0) + s * (
         np.float32(62370.0) + s * (np.float32(3150.0) + s * np.float32(28.0))
     )
-    t = np.float32(2.0) * p * q / (q * q + p * p)  # tanh(2 y), with t = p / q
-    t = np.float32(2.0) * t / (_ONE + t * t)
+    p, q = np.float32(2.0) * p * q, q * q + p * p  # tanh(2 y) = 2 t / (1 + t^2) with t = p / q
+    t = np.float32(2.0) * p * q / (q * q + p * p)
     return t if x == x else x
+
+
+@njit(inline="always", fastmath=_FAST)
+def _silu(x):
+    """X sigmoid(x); from below -20 on nothing is left of it, nor of an infinity times zero."""
+    y = x if x > np.float32(-20.0) or x != x else np.float32(-20.0)
+    half = np.float32(0.5) * y
+    return half + half * _tanh(half)
 
 
 @njit(inline="always", fastmath=_FAST)
@@ -40,23 +48,60 @@ def _act(x, act):
         return _tanh(x)
     if act == 2:
         return x if x > 0 or x != x else np.float32(0.0)
+    if act == 3:
+        return _silu(x)
     return x
 
 
+@njit(inline="always", fastmath=_FAST)
+def _activate(row, act):
+    """In place; a loop of its own for each function, or LLVM would not vectorise it."""
+    if act == 1:
+        for i in range(len(row)):
+            row[i] = _tanh(row[i])
+    elif act == 3:
+        for i in range(len(row)):
+            row[i] = _silu(row[i])
+    elif act == 2:
+        for i in range(len(row)):
+            row[i] = _act(row[i], 2)
+
+
 @njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
-def rank_one(base, per_sample, per_unit, act, out):
-    K, N, U = out.shape
-    many = per_unit.shape[0] > 1
-    for kn in prange(K * N):
-        k, n = kn // N, kn % N
-        d = per_sample[k, n]
-        column = per_unit[k if many else 0]
-        if act == 1:
-            for u in range(U):
-                out[k, n, u] = _tanh(base[n, u] + d * column[u])
+def move_units(x, base, before, units, features, steps, act, out):
+    """act(base + step * feature) - before, in the one unit whose weight moves.
+
+    x (N, F), base and before (N, U); feature -1 is the bias -> out (K, N).
+    """
+    K, N = out.shape
+    for k in prange(K):
+        u, f, h = units[k], features[k], steps[k]
+        row = out[k]
+        if f < 0:
+            for n in range(N):
+                row[n] = base[n, u] + h
         else:
+            for n in range(N):
+                row[n] = base[n, u] + h * x[n, f]
+        _activate(row, act)
+        for n in range(N):
+            row[n] -= before[n, u]
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def rank_one(base, change, columns, starts, act, out):
+    """act(base + change * column), the column that of each probe's changed input unit.
+
+    base (N, U), change (K, N), columns (inputs, U), starts (K) -> out (K, N, U).
+    """
+    K, N, U = out.shape
+    for k in prange(K):
+        column = columns[starts[k]]
+        for n in range(N):
+            d = change[k, n]
             for u in range(U):
-                out[k, n, u] = _act(base[n, u] + d * column[u], act)
+                out[k, n, u] = base[n, u] + d * column[u]
+        _activate(out[k].reshape(N * U), act)  # in one go: the ends of rows do not fill a vector
 
 
 @njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
@@ -64,12 +109,21 @@ def activate(x, act, out):
     size = 4096
     for block in prange((len(x) + size - 1) // size):
         first, last = block * size, min(len(x), (block + 1) * size)
-        if act == 1:
-            for i in range(first, last):
-                out[i] = _tanh(x[i])
-        else:
-            for i in range(first, last):
-                out[i] = _act(x[i], act)
+        row = out[first:last]
+        for i in range(first, last):
+            row[i - first] = x[i]
+        _activate(row, act)
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def squared(difference, residual, totals):
+    K, M = difference.shape
+    for k in prange(K):
+        total = 0.0
+        d = difference[k]
+        for i in range(M):
+            total += d[i] * (d[i] + np.float32(2.0) * residual[i])
+        totals[k] = total
 
 
 @njit(inline="always", fastmath=_FAST)
@@ -125,12 +179,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
                                 _add_one(acc, d[row, x * sw + b * dw], filters[a * kw + b])
                     for c in range(C):
                         best[c] = _larger(acc[c], best[c])
-                if act == 1:
-                    for c in range(C):
-                        best[c] = _tanh(best[c])
-                elif act == 2:
-                    for c in range(C):
-                        best[c] = _act(best[c], 2)
+                _activate(best, act)
                 for c in range(C):
                     out[m, c, py, px] = best[c]
 
@@ -167,50 +216,45 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
                     out[k, n, py, px] = _act(row[px], act)
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
-def rank_one_through(base, per_sample, per_unit, act, before, weight, out):
-    """What a small linear layer behind the activation adds: weight @ (act(...) - before).
-
-    base (N, U), per_sample (K, N), per_unit (K or 1, U), before (N, U), weight (O, U) ->
-    out (K, N, O). The hidden units of a probe never leave the cache.
-    """
-    K, N, outputs = out.shape
-    U = base.shape[1]
-    many = per_unit.shape[0] > 1
-    for kn in prange(K * N):
-        k, n = kn // N, kn % N
-        d = per_sample[k, n]
-        column = per_unit[k if many else 0]
-        row = np.empty(U, np.float32)
-        if act == 1:
-            for u in range(U):
-                row[u] = _tanh(base[n, u] + d * column[u]) - before[n, u]
-        else:
-            for u in range(U):
-                row[u] = _act(base[n, u] + d * column[u], act) - before[n, u]
-        for o in range(outputs):
+@njit(inline="always", fastmath=_FAST)
+def _through(hidden, before, weight, out):
+    """What a small linear layer adds: (hidden - before) @ weight.T, for the samples of a probe."""
+    N, P = before.shape
+    for n in range(N):
+        row = hidden[n]
+        for u in range(P):
+            row[u] -= before[n, u]
+        for o in range(len(weight)):
             total = np.float32(0.0)
-            for u in range(U):
+            for u in range(P):
                 total += weight[o, u] * row[u]
-            out[k, n, o] = total
+            out[n, o] = total
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def rank_one_through(base, change, columns, starts, act, before, weight, out):
+    """`rank_one`, then what a small linear layer behind it adds: the units never leave the cache.
+
+    base and before (N, P), change (K, N), columns (inputs, P), starts (K), weight (O, P) ->
+    out (K, N, O). The P units are padded with zeros, as `kernels.padded` does it.
+    """
+    K, N, _ = out.shape
+    P = base.shape[1]
+    for k in prange(K):
+        column = columns[starts[k]]
+        hidden = np.empty((N, P), np.float32)
+        for n in range(N):
+            d = change[k, n]
+            for u in range(P):
+                hidden[n, u] = base[n, u] + d * column[u]
+        _activate(hidden.reshape(N * P), act)
+        _through(hidden, before, weight, out[k])
 
 
 @njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
 def activate_through(x, act, before, weight, out):
-    """The same from changed inputs of the activation: x (K * N, U) -> out (K * N, O)."""
-    M, outputs = out.shape
-    N, U = before.shape
-    for m in prange(M):
-        n = m % N
-        row = np.empty(U, np.float32)
-        if act == 1:
-            for u in range(U):
-                row[u] = _tanh(x[m, u]) - before[n, u]
-        else:
-            for u in range(U):
-                row[u] = _act(x[m, u], act) - before[n, u]
-        for o in range(outputs):
-            total = np.float32(0.0)
-            for u in range(U):
-                total += weight[o, u] * row[u]
-            out[m, o] = total
+    """The same from changed inputs of the activation, which it overwrites: x (K, N, P)."""
+    K, N, P = x.shape
+    for k in prange(K):
+        _activate(x[k].reshape(N * P), act)
+        _through(x[k], before, weight, out[k])

@@ -164,10 +164,11 @@ class Closure:
             return Differences(nothing, nothing if difference == "central" else None)
         signs = {"central": (1, -1), "forward": (1,), "backward": (-1,)}[difference]
         saved = gather(tensor, index)
-        ends = [saved + sign * eps for sign in signs]
-        check_radius(saved, saved + eps, saved - eps, eps, difference)
+        plus, minus = saved + eps, saved - eps
+        check_radius(saved, plus, minus, eps, difference)
         # What the stored weight really undergoes: fl(w + eps) - w. A probe's signs are adjacent.
-        steps = torch.stack([end.double() - saved.double() for end in ends], 1).flatten()
+        ends = torch.stack([plus if sign > 0 else minus for sign in signs], 1)
+        steps = (ends.double() - saved.double()[:, None]).flatten()
         moves = Moves([i for i in index for _ in signs], steps.to(tensor.dtype))
         started = time.perf_counter()
         changes = torch.cat(

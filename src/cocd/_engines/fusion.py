@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from . import kernels
 from .change import Change, slab
 from .graph import Graph, Node, Run
-from .registry import Moves, moved_elements
+from .registry import Call, Moves, moved_elements
 from .rules.convolution import has_samples, padded
 from .scratch import Scratch
 
@@ -33,32 +34,31 @@ class Chain(NamedTuple):
     tail: int | None  # a small linear layer behind them
 
 
-def chains(model: nn.Module, graph: Graph) -> dict[int, Chain]:
+def chains(graph: Graph) -> dict[int, Chain]:
     """All chains of a graph, by their first node."""
     found = {}
     for node in graph.nodes:
         if node.target in (nn.Linear, nn.Conv2d) and node.op == "call_module":
             last, pool, act, code = node, None, None, kernels.NONE
             following = _only_reader(graph, last)
-            if node.target is nn.Conv2d and following is not None and _pools(model, following):
+            if node.target is nn.Conv2d and following is not None and _pools(following):
                 pool, last = following.position, following
                 following = _only_reader(graph, last)
             if following is not None and _activation(following):
                 act, last, code = following.position, following, _activation(following)
-            if node.target is nn.Conv2d and not _is_plain(model, node):
+            if node.target is nn.Conv2d and not _is_plain(node):
                 continue
             if last is not node:
-                tail = _tail(model, graph, node, last)
+                tail = _tail(graph, node, last)
                 found[node.position] = Chain(node.position, pool, act, code, last.position, tail)
     return found
 
 
-def _tail(model: nn.Module, graph: Graph, head: Node, last: Node) -> int | None:
+def _tail(graph: Graph, head: Node, last: Node) -> int | None:
     node = _only_reader(graph, last)
     if head.target is not nn.Linear or node is None or node.target is not nn.Linear:
         return None
-    assert node.module_name is not None
-    m: Any = model.get_submodule(node.module_name)
+    m: Any = node.module
     return node.position if m.out_features <= _SMALL else None
 
 
@@ -72,13 +72,15 @@ def _activation(node: Node) -> int:
         return kernels.TANH
     if node.target in (nn.ReLU, torch.relu, F.relu, "relu"):
         return kernels.RELU
+    if node.target in (nn.SiLU, F.silu):
+        return kernels.SILU
     return kernels.NONE
 
 
-def _pools(model: nn.Module, node: Node) -> bool:
-    if node.target is not nn.MaxPool2d or node.module_name is None:
+def _pools(node: Node) -> bool:
+    m: Any = node.module
+    if type(m) is not nn.MaxPool2d:
         return False
-    m: Any = model.get_submodule(node.module_name)
     return (
         _pair(m.kernel_size) == _pair(m.stride)
         and _pair(m.padding) == (0, 0)
@@ -88,9 +90,8 @@ def _pools(model: nn.Module, node: Node) -> bool:
     )
 
 
-def _is_plain(model: nn.Module, node: Node) -> bool:
-    assert node.module_name is not None
-    m: Any = model.get_submodule(node.module_name)
+def _is_plain(node: Node) -> bool:
+    m: Any = node.module
     return bool(m.groups == 1)
 
 
@@ -101,9 +102,7 @@ def _pair(value: Any) -> tuple[int, int]:
 def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
     pool = (1, 1)
     if chain.pool is not None:
-        name = run.graph.nodes[chain.pool].module_name
-        assert name is not None
-        m: Any = run.model.get_submodule(name)
+        m: Any = run.graph.nodes[chain.pool].module
         pool = _pair(m.kernel_size)
     return (*conv.kernel_size, *conv.stride, *conv.dilation, *pool)
 
@@ -129,39 +128,67 @@ def _linear(
 ) -> tuple[int, Change] | None:
     if z.dim() != 2 or chain.act is None:
         return None
-    tail: Any = None if chain.tail is None else run.call(run.graph.nodes[chain.tail])
-    if tail is not None:
-        added = scratch.take((x.K, *tail.out.shape), out.dtype)
-        behind = tail.module.weight.detach().contiguous()
     if x.dim == 1 and x.width == 1:
-        per_unit = m.weight.detach()[:, list(x.starts)].T.contiguous()
-        per_sample = x.delta()[..., 0].contiguous()
-        if tail is not None:
-            kernels.rank_one_through(z, per_sample, per_unit, chain.code, out, behind, added)
-            return _tail_change(chain, tail.out, added)
+        change = x.delta()[..., 0].contiguous()
+        if chain.tail is not None:
+            tail = _tail_of(run, chain, m)
+            added = scratch.take((x.K, *tail.out.shape), out.dtype)
+            kernels.rank_one_through(
+                tail.z, change, tail.columns, x.starts, chain.code, tail.before, tail.weight, added
+            )
+            return chain.tail, Change(tail.out, x.K, difference=added)
+        columns = run.memo(("columns", chain.head), lambda: m.weight.detach().T.contiguous())
         stacked = scratch.take((x.K, *out.shape), out.dtype)
-        kernels.rank_one(z, per_sample, per_unit, chain.code, stacked)
+        kernels.rank_one(z, change, columns, x.starts, chain.code, stacked)
         return chain.last, Change(out, x.K, values=stacked)
     if x.is_dense and x.values is not None:
+        if chain.tail is not None:
+            tail = _tail_of(run, chain, m)
+            stacked = scratch.take((x.K, *tail.z.shape), out.dtype)
+            _product(x.values, tail.columns, tail.bias, stacked)
+            added = scratch.take((x.K, *tail.out.shape), out.dtype)
+            kernels.activate_through(stacked, chain.code, tail.before, tail.weight, added)
+            return chain.tail, Change(tail.out, x.K, difference=added)
         stacked = scratch.take((x.K, *out.shape), out.dtype)
-        flat = stacked.view(-1, stacked.shape[-1])
-        inputs = x.values.reshape(-1, x.values.shape[-1])
-        if m.bias is None:
-            torch.mm(inputs, m.weight.T, out=flat)
-        else:
-            torch.addmm(m.bias, inputs, m.weight.T, out=flat)
-        if tail is not None:
-            kernels.activate_through(flat, chain.code, out, behind, added.view(-1, len(behind)))
-            return _tail_change(chain, tail.out, added)
-        kernels.activate(flat, chain.code, flat)
+        _product(x.values, m.weight.T, m.bias, stacked)
+        kernels.activate(stacked, chain.code, stacked)
         return chain.last, Change(out, x.K, values=stacked)
     return None
 
 
-def _tail_change(chain: Chain, base: Tensor, added: Tensor) -> tuple[int, Change]:
-    """What a small linear layer at the end of a chain adds."""
-    assert chain.tail is not None
-    return chain.tail, Change(base, len(added), difference=added)
+def _product(x: Tensor, columns: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    inputs, flat = x.reshape(-1, x.shape[-1]), out.view(-1, out.shape[-1])
+    if bias is None:
+        torch.mm(inputs, columns, out=flat)
+    else:
+        torch.addmm(bias, inputs, columns, out=flat)
+
+
+class Tail(NamedTuple):
+    """What a chain with a small linear layer behind it needs, its hidden units padded."""
+
+    z: Tensor
+    columns: Tensor
+    bias: Tensor | None
+    before: Tensor
+    weight: Tensor
+    out: Tensor
+
+
+def _tail_of(run: Run, chain: Chain, m: Any) -> Tail:
+    def make() -> Tail:
+        assert chain.tail is not None
+        behind: Any = run.graph.nodes[chain.tail].module
+        return Tail(
+            kernels.padded(run.values[chain.head]),
+            kernels.padded(m.weight.detach().T),
+            None if m.bias is None else kernels.padded(m.bias.detach()),
+            kernels.padded(run.values[chain.last]),
+            kernels.padded(behind.weight.detach()),
+            run.values[chain.tail],
+        )
+
+    return run.memo(("tail", chain.head), make)
 
 
 def _convolution(
@@ -178,13 +205,17 @@ def _convolution(
 
 
 def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) -> Change | None:
-    """The change behind a chain when elements of its first layer's filters move."""
+    """The change behind a chain when elements of its first layer's parameters move."""
+    if not kernels.enabled():
+        return None
     head = run.call(run.graph.nodes[chain.head])
     m: Any = head.module
     out = run.values[chain.last]
-    if local != "weight" or not isinstance(m, nn.Conv2d) or not kernels.enabled():
+    if not kernels.suits(head.args[0], head.out, out, m.weight):
         return None
-    if not has_samples(head) or not kernels.suits(head.args[0], head.out, out, m.weight):
+    if isinstance(m, nn.Linear) and head.out.dim() == 2:
+        return _units(head, out, chain, local, moves, scratch)
+    if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(head):
         return None
     x = run.memo(("padded", chain.head), lambda: padded(m, head.args[0]).contiguous())
     elements = moved_elements(m.weight.shape, moves.index)
@@ -196,3 +227,17 @@ def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) ->
     )
     change = slab(out, 1, elements[0], 1, stacked.unsqueeze(2))
     return change.with_values(out, stacked.unsqueeze(2))
+
+
+def _units(
+    head: Call, out: Tensor, chain: Chain, local: str, moves: Moves, scratch: Scratch
+) -> Change:
+    """One unit behind a linear layer and its activation, as weights or biases move."""
+    x = head.args[0].contiguous()
+    if local == "weight":
+        units, features = np.divmod(moves.index, x.shape[1])
+    else:  # as the weight of a feature that is always one
+        units, features = np.array(moves.index), np.full(moves.K, -1)
+    added = scratch.take((moves.K, len(x)), out.dtype)
+    kernels.move_units(x, head.out, out, units, features, moves.steps, chain.code, added)
+    return slab(out, 1, units.tolist(), 1, added.unsqueeze(2))

@@ -31,11 +31,12 @@ class Node:
 
     position: int
     target: Any
-    module_name: str | None
+    module: nn.Module | None  # of a call_module; a model whose modules change is traced again
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     name: str
     op: str
+    uses: tuple[int, ...]  # positions that the arguments refer to, in order
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,14 @@ def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) ->
     for node, i in position.items():
         for used in node.all_input_nodes:
             users[position[used]].append(i)
-        module_name = None
+        module = None
         target: Any = node.target
         if node.op == "placeholder":
             inputs.append(str(node.target))
         elif node.op == "output":
             output = refer(node.args[0])
         elif node.op == "call_module":
-            module_name = str(node.target)
-            module = model.get_submodule(module_name)
+            module = model.get_submodule(str(node.target))
             target = type(module)
             for p in module.parameters():
                 sources.setdefault(canonical[id(p)], []).append(i)
@@ -98,9 +98,9 @@ def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) ->
                 node.args, node.kwargs = bound.args, bound.kwargs
         elif node.op == "get_attr" and str(node.target) in shared:
             sources.setdefault(canonical[id(shared[str(node.target)])], []).append(i)
-        nodes.append(
-            Node(i, target, module_name, refer(node.args), refer(node.kwargs), node.name, node.op)
-        )
+        args, kwargs = refer(node.args), refer(node.kwargs)
+        uses = tuple(references((args, kwargs)))
+        nodes.append(Node(i, target, module, args, kwargs, node.name, node.op, uses))
     return Graph(nodes, output, inputs, users, sources, constants)
 
 
@@ -123,6 +123,8 @@ class Run:
         """Replace references by the values they stand for."""
         if type(structure) is tuple and len(structure) == 1 and type(structure[0]) is Ref:
             return (self.values[structure[0].position],)  # what most layers are called with
+        if not structure:
+            return structure
         return _map(structure, lambda ref: self.values[ref.position])
 
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -133,11 +135,9 @@ class Run:
 
     def call(self, node: Node) -> Call:
         """What a node was called with and what it gave."""
-        module = None if node.module_name is None else self.model.get_submodule(node.module_name)
-        target = node.target
         return Call(
-            target,
-            module,
+            node.target,
+            node.module,
             self.resolve(node.args),
             self.resolve(node.kwargs),
             self.values[node.position],
@@ -168,8 +168,7 @@ class Run:
             return value
         args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
         if node.op == "call_module":
-            assert node.module_name is not None
-            module: Any = self.model.get_submodule(node.module_name)
+            module: Any = node.module
             if type(module) in _DROPOUTS and module.training and module.p > 0:
                 return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
             if getattr(module, "inplace", False):  # what it would write to is kept
@@ -220,6 +219,13 @@ def _map(structure: Any, fn: Any) -> Any:
             *(_map(part, fn) for part in (structure.start, structure.stop, structure.step))
         )
     return structure
+
+
+def references(structure: Any) -> list[int]:
+    """The positions that nested arguments refer to, in order."""
+    found: list[int] = []
+    _map(structure, lambda ref: found.append(ref.position))
+    return found
 
 
 def map_refs(structure: Any, fn: Any) -> Any:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten
 from . import fusion
 from . import rules as _rules  # noqa: F401  (registers them)
 from .change import Change
-from .graph import Graph, Node, Ref, Run, has_rule, map_refs
+from .graph import Graph, Node, Ref, Run, has_rule, map_refs, references
 from .losses import LossChange
 from .registry import Call, Moves, rules
 from .scratch import Scratch
@@ -30,7 +30,7 @@ class Plan:
         reached = {self.entry}
         self.nodes: list[int] = []
         for node in graph.nodes[self.entry + 1 :]:
-            if any(ref in reached for ref in _references(node)):
+            if any(ref in reached for ref in node.uses):
                 reached.add(node.position)
                 if node.op != "output":
                     self.nodes.append(node.position)
@@ -38,7 +38,7 @@ class Plan:
             i: max((u for u in graph.users[i] if u in reached), default=i) for i in reached
         }
         self.local = _local_name(model, graph.nodes[self.entry], name)
-        self.chains = fusion.chains(model, graph)
+        self.chains = fusion.chains(graph)
         self.rule = "vmap"
         self.dense_from: str | None = None
         self.work = 0  # numbers computed for one probe, in the last propagation
@@ -50,11 +50,10 @@ class Plan:
 
 
 def _local_name(model: nn.Module, node: Node, name: str) -> str:
-    if node.module_name is None:
+    if node.module is None:
         return ""
     parameter = model.get_parameter(name)
-    module = model.get_submodule(node.module_name)
-    return next(local for local, p in module.named_parameters() if p is parameter)
+    return next(local for local, p in node.module.named_parameters() if p is parameter)
 
 
 def _first(node: Node) -> int:
@@ -81,7 +80,7 @@ def propagate(
     skipped: set[int] = set(plan.between(plan.entry, done))
     for position in plan.nodes:
         node = graph.nodes[position]
-        if position in skipped or not any(used in changes for used in _references(node)):
+        if position in skipped or not any(used in changes for used in node.uses):
             continue
         chain = plan.chains.get(position)
         fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
@@ -91,16 +90,17 @@ def propagate(
             changes[last] = _note(plan, graph.nodes[last], change)
         else:
             change = _note(plan, node, _follow(run, node, changes))
-            if any(map(is_change, tree_flatten(change, is_leaf=is_change)[0])):
+            if is_change(change) or any(map(is_change, tree_flatten(change, is_leaf=is_change)[0])):
                 changes[position] = change
-        for used in _references(node):
+        for used in node.uses:
             if used in changes and plan.last_use.get(used) == position:
                 del changes[used]
     return changes
 
 
 def _note(plan: Plan, node: Node, change: Any) -> Any:
-    for part in tree_flatten(change, is_leaf=is_change)[0]:
+    alone = isinstance(change, Change)  # as nearly always
+    for part in (change,) if alone else tree_flatten(change, is_leaf=is_change)[0]:
         if isinstance(part, Change):
             plan.work += part.numbers
             plan.peak = max(plan.peak, part.numbers * part.base.element_size())
@@ -144,7 +144,7 @@ def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
     changed = {key: changes[position] for key, position in where.items()}
     if call.target is getitem and not isinstance(changed.get(0), Change) and 0 in changed:
         return changed[0][call.args[1]]  # one of several outputs
-    hidden = {used for used in _references(node) if used in changes} - set(where.values())
+    hidden = {used for used in node.uses if used in changes} - set(where.values())
     if not hidden and all(map(is_change, changed.values())) and has_rule(node.target):
         result = rules.flows[node.target](call, changed)
         if result is not None:
@@ -167,7 +167,7 @@ def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
 
 def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
     """No rule: the operation itself, over the stacked probes."""
-    used = sorted({ref for ref in _references(node) if ref in changes})
+    used = sorted({ref for ref in node.uses if ref in changes})
     stacks = {ref: stacks_of(changes[ref]) for ref in used}
 
     def apply(values: dict[int, Any]) -> Any:
@@ -190,12 +190,6 @@ def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
 def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
     """What a node gave, with what one probe changes in it."""
     return replaced(run.values[ref.position], values.get(ref.position, {}))
-
-
-def _references(node: Node) -> list[int]:
-    found: list[int] = []
-    map_refs((node.args, node.kwargs), lambda ref: found.append(ref.position))
-    return found
 
 
 def relevant(run: Run, plan: Plan, index: list[int]) -> list[bool] | None:
@@ -230,7 +224,9 @@ def loss_changes(
         difference = loss_change(change, target)
         if difference is not None:
             return difference.cpu()
-    found = {ref: stacks_of(changes[ref]) for ref in sorted(_refs_in(output)) if ref in changes}
+    found = {
+        ref: stacks_of(changes[ref]) for ref in sorted(set(references(output))) if ref in changes
+    }
     if not found:
         return torch.zeros(moves.K, dtype=torch.float64)
 
@@ -240,9 +236,3 @@ def loss_changes(
 
     base = loss({})
     return (over_probes(loss, found, base).double() - base.double()).cpu()
-
-
-def _refs_in(structure: Any) -> set[int]:
-    found: set[int] = set()
-    map_refs(structure, lambda ref: found.add(ref.position))
-    return found

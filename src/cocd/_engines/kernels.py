@@ -14,14 +14,16 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
 
 _WORTH_THREADS = 200_000  # elementary operations: about 0.1 ms on one core
 
-NONE, TANH, RELU = 0, 1, 2  # what is applied at the end of a loop
+NONE, TANH, RELU, SILU = 0, 1, 2, 3  # what is applied at the end of a loop
 
 
 @lru_cache(maxsize=1)
@@ -67,10 +69,26 @@ def _loops(work: int) -> Any:
     return _loops
 
 
-def rank_one(base: Tensor, per_sample: Tensor, per_unit: Tensor, act: int, out: Tensor) -> None:
-    """``act(base + per_sample * per_unit)``: (N, U), (K, N), (K or 1, U) -> (K, N, U)."""
+def move_units(
+    x: Tensor, base: Tensor, before: Tensor, units: Any, features: Any, steps: Tensor, act: int,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """What moved weights of a linear layer add to their units: see `_loops.move_units`."""
+    _loops(out.numel()).move_units(
+        x.numpy(), base.numpy(), before.numpy(), units, features, steps.numpy(), act, out.numpy()
+    )
+
+
+def _each(starts: tuple[int, ...], change: Tensor) -> Any:
+    return np.array(starts if len(starts) > 1 else starts * len(change))
+
+
+def rank_one(
+    base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int, out: Tensor
+) -> None:
+    """A changed unit's correction, and the activation: see `_loops.rank_one`."""
     _loops(out.numel()).rank_one(
-        base.numpy(), per_sample.numpy(), per_unit.numpy(), act, out.numpy()
+        base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, out.numpy()
     )
 
 
@@ -99,16 +117,32 @@ def move_and_pool(
 
 
 def rank_one_through(
-    base: Tensor, per_sample: Tensor, per_unit: Tensor, act: int, before: Tensor, weight: Tensor,
-    out: Tensor,
+    base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int,
+    before: Tensor, weight: Tensor, out: Tensor,
 ) -> None:  # fmt: skip
     """`rank_one` and the small linear layer behind it: see `_loops.rank_one_through`."""
-    _loops(len(per_sample) * base.numel()).rank_one_through(
-        base.numpy(), per_sample.numpy(), per_unit.numpy(), act, before.numpy(), weight.numpy(),
-        out.numpy(),
+    _loops(len(change) * base.numel()).rank_one_through(
+        base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, before.numpy(),
+        weight.numpy(), out.numpy(),
     )  # fmt: skip
+
+
+def padded(tensor: Tensor) -> Tensor:
+    """The last dimension filled up with zeros: whole vectors of numbers, no single ones."""
+    missing = -tensor.shape[-1] % 32
+    return F.pad(tensor, (0, missing)) if missing else tensor.contiguous()
 
 
 def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: Tensor) -> None:
     """`activate` and the small linear layer behind it: see `_loops.activate_through`."""
     _loops(x.numel()).activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())
+
+
+def squared(difference: Tensor, residual: Tensor) -> Tensor:
+    """The sums of d (d + 2 r) over all but the first dimension, in float64."""
+    totals = torch.empty(len(difference), dtype=torch.float64)
+    _loops(difference.numel()).squared(
+        difference.reshape(len(difference), -1).numpy(), residual.reshape(-1).numpy(),
+        totals.numpy(),
+    )  # fmt: skip
+    return totals

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import kernels
 from .change import Change
 
 # Changed output, target -> (K,) float64, or None where this loss must be asked for every probe.
@@ -66,6 +67,8 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
         return None
     d = y.delta()
     normaliser = y.base.numel() if loss.reduction == "mean" else 1
+    if y.is_dense and kernels.enabled() and kernels.suits(d, y.base, target):
+        return kernels.squared(d, y.base - target) / normaliser
     return _total(d * (d + 2 * y.restrict(y.base - target)), normaliser)
 
 

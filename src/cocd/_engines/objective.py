@@ -172,5 +172,16 @@ def _fingerprint(model: nn.Module) -> tuple[Any, ...]:
             len(m._forward_hooks) + len(m._forward_pre_hooks),
             *map(id, m._parameters.values()),
         )
-        for m in model.modules()
+        for m in _walk(model)
     )
+
+
+def _walk(model: nn.Module) -> list[nn.Module]:
+    """All modules once, as `modules()` gives them; this is done at every step."""
+    found, seen = [model], {id(model)}
+    for module in found:  # which grows on the way
+        for child in module._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
