@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -27,19 +28,18 @@ def write(rows: list[Row], folder: Path) -> list[Path]:
         _panel(axes, f"{workload}, {engine} engine, B = {mine[0]['compute_budget']:,}", mine)
     for axes in places[len(lanes) :]:
         axes.set_axis_off()
-    places[0].legend(frameon=False, fontsize=8)
-    figure.supxlabel(
-        "Dots, crosses: measured parts and a real step of two ranks. Lines over ranks: modelled.",
-        x=0.01,
-        ha="left",
+    figure.legend(
+        *places[0].get_legend_handles_labels(),
+        loc="outside lower left",
+        ncols=across,
+        frameon=False,
         fontsize=8,
-        color="#555555",
     )
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{NAME}.{kind}" for kind in ("png", "svg")]
-    for path in paths:
-        # No date and no random ids: the same rows give the same file.
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with rc_context({"svg.hashsalt": NAME}):  # no date and no random ids: same rows, same file
+        for path in paths:
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return paths
 
 
@@ -92,10 +92,14 @@ def _panel(axes: Axes, title: str, rows: list[Row]) -> None:
     if (point := dominates_from(rows)) is not None:
         axes.axvline(point, color=_COLOURS["other"], lw=1, ls="--")
         axes.annotate(
-            f" {point:,} ranks: communication is\n more than half of a step",
-            (point, axes.get_ylim()[1]),
-            fontsize=7,
+            f"{point:,} ranks: communication is more than half",
+            (point, 0.98),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4, 0),
+            textcoords="offset points",
+            ha="right",
             va="top",
+            fontsize=7.5,
             color=_COLOURS["other"],
         )
     axes.set_xscale("log", base=2)

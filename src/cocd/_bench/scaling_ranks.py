@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 
 from ..distributed._ranks import Header
-from .lane import Lane, accelerator
+from .lane import Lane, Step, accelerator
 from .measure import Report, Row
 from .two_ranks import Plan, measure, positions
 from .workloads import CIFAR, MNIST, SARCOS, Workload
@@ -149,17 +149,16 @@ def _parts(lane: Lane, workload: Workload, ranks: Sequence[int], count: int, rou
     budget = workload.compute_budget
     slices = sorted({ceil(budget / r) for r in ranks})
     limit = workload.sequential_block if lane.engine == "sequential" else budget
-    steps = {}
+    steps: dict[int, list[list[Step]]] = {}
     for size in sorted({min(size, limit) for size in slices}):
         places = positions(lane.n, size, count)
-        for place in places if size == min(limit, slices[0]) else ():
-            lane.step(place, size)  # checks, compilation, first allocations
+        for place in places[:1] if steps else places:
+            lane.step(place, size)  # checks of each tensor, compilation, first allocations
         steps[size] = [[lane.step(place, size) for place in places] for _ in range(rounds)]
 
     def mean(size: int, what: str) -> float:
-        def seconds(step: object) -> float:
-            value = getattr(step, what)
-            return float(sum(value.values()) if what == "probes" else value)
+        def seconds(step: Step) -> float:
+            return sum(step.probes.values()) if what == "probes" else float(getattr(step, what))
 
         columns = zip(*steps[size], strict=True)
         return sum(median(map(seconds, column)) for column in columns) / count

@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 def measure(plan: Plan) -> Found:
     """Start two processes of one thread each, let them measure, give back the first one's times."""
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     with tempfile.TemporaryDirectory() as folder:
         place = (Path(folder) / "store").as_uri()
         pipe, theirs = context.Pipe(duplex=False)
@@ -63,6 +63,15 @@ def measure(plan: Plan) -> Found:
                 process.join(10)
                 process.kill()
                 process.join()
+
+
+def _context() -> Any:
+    """How to start ranks: forked from a server that has imported all there is to import, once."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch._dynamo"])  # optimizers load the latter
+    return context
 
 
 def _rank(pipe: Connection, place: str, rank: int, plan: Plan) -> None:
