@@ -83,8 +83,8 @@ def minimize(
 
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, nfev, nit, success, status, message; nfailed
-        (evaluations given up), nretried (evaluations made twice) and failures (the reasons of
-        the first, each with its number).
+        (evaluations given up), nretried (evaluations made twice) and failures (why they were
+        given up: a list of reasons, each with its number).
 
         | status | why the run ended |
         | --: | --- |
@@ -213,7 +213,8 @@ class _Run:
 
     def _result(self) -> OptimizeResult:
         result = self._search.result
-        result.nretried, result.failures = self._answers.retried, dict(self._answers.reasons)
+        result.nretried = self._answers.retried
+        result.failures = list(self._answers.reasons.items())
         return result
 
     def _state(self) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from .engine import Answers, Engine, TooManyFailures, chunk_size
 from .pool import Pool
-from .rule import Points, some_of
+from .rule import Points, Probes, some_of
 from .task import Done, Task, describe
 
 _NUMBERS = 1 << 22  # in an array for a vectorized function: 32 MB
@@ -39,9 +41,10 @@ class InProcess:
         """Evaluate some rows."""
         if not self._task.vectorized:
             one, put = self._task.one, answers.put
+            # A copy for each: what the function does to its argument must not come back here.
+            made = points if isinstance(points, Probes) else np.array(points)
             for row in rows:
-                # A copy: what the function does to its argument must not come back here.
-                put(row, one(points[row].copy()))
+                put(row, one(made[row]))
             return
         rows = list(rows)
         size = max(1, _NUMBERS // points.shape[1])
