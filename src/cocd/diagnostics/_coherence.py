@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
+from itertools import chain, groupby
 from math import hypot
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import theory
 from .._coordinate import CoordinateMethod
-from .._layout import Kind, Layout
+from .._layout import Layout
 from .._memory import Segment
 from .._options import check_count
 from ._error import Error, caveats, gradient_at, remembered
@@ -211,7 +211,7 @@ class Coherence:
         self._path, self._length = float(state["path"]), int(state["length"])
         self._last, self._when, self._where = (state[name].numpy().copy() for name in _ARRAYS)
         self._x = [
-            saved.clone().to(tensor)
+            saved.clone().to(tensor.device)
             for saved, tensor in zip(state["x"], layout.tensors, strict=False)
         ]
         self._layout = Layout()  # not the optimizer's: the next step sees whether they agree
@@ -227,7 +227,7 @@ class Coherence:
         position = 0
         for t, segments in groupby(block, key=lambda segment: segment.run.tensor):
             runs = [segment.run for segment in segments]
-            index = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+            index = np.fromiter(chain.from_iterable(range(r.start, r.stop) for r in runs), np.int64)
             part = fresh[position : position + len(index)]
             position += len(index)
             stored = part.to(self._layout.kinds[self._layout.kind[t]].dtype)  # as memory rounds it
@@ -256,15 +256,19 @@ class Coherence:
     def _moved(self) -> float | None:
         """How far x has gone since the last refresh; None where there was none."""
         norm = None
-        for t, tensor in enumerate(self._layout.tensors):
-            if t == len(self._x):  # new
-                self._x.append(tensor.detach().clone())
-                continue
-            old, wide = self._x[t], Kind.of(tensor).dtype
-            moved = torch.linalg.vector_norm(tensor.detach().to(wide) - old.to(wide))
-            norm = hypot(norm or 0.0, float(moved))
-            old.copy_(tensor)
+        if self._x:
+            now = [self._wide(t) for t in range(len(self._x))]
+            moved = torch._foreach_sub(now, self._x)
+            norm = hypot(*(float(length) for length in torch._foreach_norm(moved)))
+            torch._foreach_copy_(self._x, now)
+        joined = range(len(self._x), len(self._layout.tensors))
+        self._x.extend(self._wide(t).clone() for t in joined)
         return norm
+
+    def _wide(self, t: int) -> Tensor:
+        """A parameter, half precision widened so that differences are exact enough."""
+        kind = self._layout.kinds[self._layout.kind[t]]
+        return self._layout.tensors[t].detach().to(kind.dtype)
 
     def _follow(self) -> None:
         """Take in coordinates that joined; begin anew if another state has been loaded."""
