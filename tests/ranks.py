@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-_SECONDS = 60  # after which ranks are taken to hang
+_SECONDS = 300  # after which ranks are taken to hang
 _CONTEXT = multiprocessing.get_context(
     "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 )

@@ -186,6 +186,21 @@ def test_probes_that_are_not_finite_are_skipped_on_every_rank():
     assert run_ranks(some_not_finite, 2) == [alone, alone]
 
 
+def one_closure(rank):
+    model = network()
+    optimizer = METHODS["cocd"](model)
+    ((x, y),) = batches(1)
+    share = (lambda closure: closure) if rank is None else Shard(optimizer, check_every=2)
+    closure = share(lambda: mse_loss(model(x), y))
+    losses = [float(optimizer.step(closure)) for _ in range(5)]
+    return losses, frozen(model.state_dict()), optimizer.evaluations
+
+
+def test_a_sharded_closure_may_be_used_for_many_steps():
+    alone = one_closure(None)
+    assert run_ranks(one_closure, 2) == [alone, alone]
+
+
 # --- what crosses the network ----------------------------------------------------------------
 
 

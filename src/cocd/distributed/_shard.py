@@ -173,8 +173,8 @@ class Sharded:
     def _begin(self, rewind: Callable[[], None]) -> None:
         self._rewind = rewind
         self._shard.steps += 1
-        if (self._shard.steps - 1) % self._shard.check_every == 0:
-            self._digests = self._state()
+        due = (self._shard.steps - 1) % self._shard.check_every == 0
+        self._digests = self._state() if due else ()
 
     def _state(self) -> tuple[int, ...]:
         optimizer = self._shard.optimizer
