@@ -18,7 +18,7 @@ from .runs import Run, Setting
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
 # Settings that are not the optimizer's own.
-_OTHERS = ("activation", "batch_size", "dtype", "schedule")
+_OTHERS = ("activation", "batch_size", "dtype", "engine", "schedule")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def optimizer(run: Run, model: nn.Module) -> Any:
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
     if method.seeded:
         chosen["seed"] = run.seed
-    return method.build(model.parameters(), **chosen)
+    return method.build(model.named_parameters(), **chosen)
 
 
 def scheduler(run: Run, optimizer: Any) -> LambdaLR | None:

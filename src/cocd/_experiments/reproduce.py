@@ -18,7 +18,7 @@ import torch
 import cocd
 
 from .._cli import whole_number
-from . import display, plans
+from . import best, display, plans
 from .runner import Stopped, Watch, perform
 from .runs import Run
 from .stopping import Wish
@@ -41,11 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of one process (%(default)s); two processes share a plan, which gains more",
     )
     parser.add_argument("--smoke", action="store_true", help="small form, on generated data")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="run nothing; print the best settings of each grid among the rows of tune in --out",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Perform the plan; 0 if all its runs have ended, 1 if some failed, 130 after Ctrl-C."""
     try:
+        if args.best:
+            return _print_best(args)
         chosen = select(args)
         args.out.mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
@@ -53,6 +60,13 @@ def run(args: argparse.Namespace) -> int:
         return 2
     torch.set_num_threads(args.threads)
     return perform_all(chosen, args)
+
+
+def _print_best(args: argparse.Namespace) -> int:
+    if args.plan != "tune":
+        raise ValueError(f"--best is for the plan tune, got {args.plan}")
+    print(best.table(best.choose(args.out / args.plan)))
+    return 0
 
 
 def select(args: argparse.Namespace) -> list[Run]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,8 @@ import torch
 
 import cocd
 
-from . import tasks
+from .. import networks
+from . import estimates, memory, tasks
 from .runs import Run
 from .store import Store
 from .training import Training
@@ -21,6 +23,14 @@ from .training import Training
 SAVE_AFTER = 60.0  # seconds of a long epoch
 LOOK_AFTER = 0.25  # seconds between two reports of progress
 DIVERGED = 1e6  # times the loss before the first step
+
+# Plans that are not training curves: run, data folder and what to call between steps -> a row.
+MEASUREMENTS: dict[str, Callable[[Run, Path | None, Callable[[], None]], dict[str, Any]]] = {
+    "table-memory": lambda run, data, go_on: memory.measure(run),
+    "figure-error-bound": lambda run, data, go_on: estimates.measure(
+        run, tasks.load(run, data), go_on
+    ),
+}
 
 
 class Stopped(Exception):
@@ -71,6 +81,8 @@ def perform(
         # A radius below rounding and estimates left out are settings' results, not news.
         for kind in (cocd.RadiusWarning, cocd.NonFiniteWarning):
             warnings.simplefilter("ignore", kind)
+        if run.plan in MEASUREMENTS:
+            return _measure(run, store, data, header, watch, stop)
         training = Training(run, tasks.load(run, data))
         progress = _begin(run, training, store, header, watch)
         return _train(run, training, progress, store, watch, stop)
@@ -152,7 +164,7 @@ def _score(run: Run, training: Training, progress: Progress, store: Store, watch
     train_loss = progress.total / run.steps_per_epoch
     progress.epoch, progress.in_epoch, progress.total = progress.epoch + 1, 0, 0.0
     progress.loss, progress.metric = training.score()
-    row = _epoch_row(training, progress, train_loss)
+    row = {**_epoch_row(training, progress, train_loss), **training.coherence()}
     store.append(row)
     watch.row(run, row)
     if not progress.loss <= DIVERGED * progress.initial:
@@ -163,6 +175,36 @@ def _score(run: Run, training: Training, progress: Progress, store: Store, watch
     if training.task.better(progress.metric, progress.best):
         progress.best = progress.metric
     return ""
+
+
+def _measure(
+    run: Run, store: Store, data: Path | None, header: dict[str, Any], watch: Watch, stop: Stop
+) -> str:
+    """A measurement has one row and no checkpoint: what is not finished is made again."""
+
+    def go_on() -> None:
+        if stop.asked:
+            raise Stopped
+
+    store.resume()
+    watch.begin(run, Progress())
+    began = perf_counter()
+    found = MEASUREMENTS[run.plan](run, data, go_on)
+    end = {
+        "row": "end",
+        "status": "done",
+        "epoch": run.epochs,
+        "step": run.epochs * run.steps_per_epoch,
+        "evaluations": found.get("evaluations", 0),
+        "seconds": round(perf_counter() - began, 3),
+        "how": "",
+    }
+    n = networks.parameters(tasks.network(run))
+    store.append({"row": "run", **header, "parameters": n})
+    store.append({"row": "measure", **found})
+    store.end(end)
+    watch.row(run, end)
+    return "done"
 
 
 def _save(store: Store, training: Training, progress: Progress) -> None:

@@ -46,6 +46,11 @@ def _error_bound_mlp(*, activation: Callable[[], nn.Module]) -> nn.Sequential:
     return networks.mlp(21, 38, 38, 38, 7, activation=activation)
 
 
+def _wide_mlp(*, activation: Callable[[], nn.Module]) -> nn.Sequential:
+    """A million parameters, to measure memory with; there is no data set for it."""
+    return networks.wide_mlp(10**6, activation=activation)
+
+
 TASKS = {
     task.name: task
     for task in (
@@ -53,6 +58,7 @@ TASKS = {
         Task("mnist", "mnist", networks.mnist_cnn, cross_entropy, classify=True),
         Task("cifar10", "cifar10", networks.cifar_cnn, cross_entropy, classify=True),
         Task("cifar10-resnet", "cifar10", networks.resnet20, cross_entropy, True, "relu"),
+        Task("wide-mlp", "", _wide_mlp, mse_loss, classify=False),
         Task("error-bound", "sarcos", _error_bound_mlp, mse_loss, classify=False),
     )
 }

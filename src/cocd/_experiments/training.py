@@ -10,6 +10,7 @@ import cocd
 
 from .._engines.objective import Record
 from ..data import Splits
+from ..diagnostics import Coherence
 from . import methods, tasks
 from .runs import Run
 
@@ -29,6 +30,7 @@ class Training:
         self.batches = tasks.Batches(
             splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)
         )
+        self.tracker = Coherence(self.optimizer) if run.carry else None
         self.steps = 0
 
     def step(self) -> float:
@@ -62,6 +64,14 @@ class Training:
         """Loss and metric on the held-out rows."""
         return tasks.score(self.task, self.model, self.splits.held_x, self.splits.held_y)
 
+    def coherence(self) -> dict[str, Any]:
+        """What the tracker saw since it was last asked; nothing where there is none."""
+        if self.tracker is None:
+            return {}
+        seen = self.tracker.summary()
+        self.tracker.reset()
+        return {"coherence": seen}
+
     def state_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists, dicts and tensors."""
         return {
@@ -71,6 +81,7 @@ class Training:
             "batches": self.batches.state_dict(),
             "random": torch.get_rng_state(),
             "steps": self.steps,
+            "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "engines": None if self.objective is None else _engines(self.objective),
         }
 
@@ -83,6 +94,8 @@ class Training:
         self.batches.load_state_dict(state["batches"])
         torch.set_rng_state(state["random"])
         self.steps = int(state["steps"])
+        if self.tracker is not None:
+            self.tracker.load_state_dict(state["tracker"])
         if self.objective is not None:
             _restore_engines(self.objective, state["engines"])
 

@@ -71,11 +71,16 @@ def make(
     return Run(plan, task, method, label, chosen, **rest)
 
 
+SMALL: dict[str, int] = {"compute_budget": 16, "directions": 4, "batch_size": 16}
+
+
 def shrink(run: Run, epochs: int = 2, steps_per_epoch: int = 4) -> Run:
-    """The small form of a run: generated data, few and cheap steps."""
+    """The small form of a run: generated data, few and cheap steps; what is varied stays."""
     options = run.options
-    for name, most in (("compute_budget", 16), ("directions", 4), ("batch_size", 16)):
-        if name in options:
+    for name, most in SMALL.items():
+        if name in options and name != run.vary:
             options[name] = min(int(options[name]), most)
     row = {**run.to_row(), "settings": options, "smoke": True}
-    return Run.from_row({**row, "epochs": epochs, "steps_per_epoch": steps_per_epoch})
+    if run.epochs:  # a measurement has none
+        row.update(epochs=epochs, steps_per_epoch=steps_per_epoch)
+    return Run.from_row(row)

@@ -1,0 +1,60 @@
+"""The best settings of each grid, from the rows of the plan ``tune``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from pprint import pformat
+from statistics import fmean
+from typing import Any
+
+from . import tasks
+from .plans import tune
+from .runs import Setting, Settings
+from .store import read_rows
+
+Table = dict[str, dict[str, dict[str, Setting]]]
+
+
+def choose(folder: Path) -> Table:
+    """Task, entry -> the settings of its grid with the best mean metric over seeds.
+
+    A run that diverged or has not ended is no candidate, nor are settings of which another seed
+    is in that state; the test rows play no part.
+    """
+    metrics: dict[tuple[str, str], dict[Settings, list[float | None]]] = {}
+    for run, metric in _ended(folder):
+        own = {name: run["settings"][name] for name in _own(run["task"], run["group"])}
+        grid = metrics.setdefault((run["task"], run["group"]), {})
+        grid.setdefault(tuple(sorted(own.items())), []).append(metric)
+    table: Table = {}
+    for (task, entry), grid in sorted(metrics.items()):
+        means = {
+            own: fmean(value for value in found if value is not None)
+            for own, found in sorted(grid.items())
+            if None not in found
+        }
+        if means:
+            pick = max if tasks.find(task).classify else min
+            table.setdefault(task, {})[entry] = dict(pick(means, key=means.__getitem__))
+    return table
+
+
+def table(found: Table) -> str:
+    """The table as plans/tuned.py has it."""
+    return pformat(found, width=98, sort_dicts=True)
+
+
+def _own(task: str, entry: str) -> list[str]:
+    """The settings that the grid names; the others are the paper's."""
+    return sorted(tune.GRIDS[task][entry][0])
+
+
+def _ended(folder: Path) -> Iterator[tuple[dict[str, Any], float | None]]:
+    for path in sorted(folder.glob("*/rows.jsonl")):
+        rows = read_rows(path)
+        if len(rows) < 2 or rows[-1].get("row") != "end" or rows[0].get("split") != "validation":
+            continue
+        last = next((row for row in reversed(rows) if row["row"] == "epoch"), None)
+        done = rows[-1]["status"] == "done" and last is not None
+        yield rows[0], float(last["metric"]) if done and last is not None else None

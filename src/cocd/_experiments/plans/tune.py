@@ -1,0 +1,108 @@
+"""Settings tried on validation rows, with a tenth of the budget; at most twelve for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from ..runs import Run, Setting
+from . import paper
+
+NAME = "tune"
+ABOUT = "settings of every method on validation rows, for the tuned runs of the other plans"
+TASKS = ("sarcos", "mnist", "cifar10")
+EPOCHS = paper.EPOCHS // 10
+MOST = 12
+SMOKE_RUNS = 2  # of each grid
+
+Grid = list[dict[str, Setting]]
+
+LABELS = {
+    "cocd": "CoCD",
+    "bccd": "BCCD",
+    "bccd-float64": "BCCD (float64, paper's lr)",
+    "random": "Random coordinates",
+    "spsa": "SPSA",
+    "zosgd": "ZO-SGD",
+}
+
+
+def _cocd(*triples: tuple[float, float, float]) -> Grid:
+    return [{"decay": decay, "lr": lr, "eps": eps} for decay, lr, eps in triples]
+
+
+def _grid(rates: tuple[float, ...], radii: tuple[float, ...]) -> Grid:
+    return [{"lr": lr, "eps": eps} for lr, eps in product(rates, radii)]
+
+
+def _float64(*radii: float) -> Grid:
+    return [{"dtype": "float64", "eps": eps} for eps in radii]
+
+
+# CoCD applies an estimate 1 / (1 - gamma) times, at most once a step of a sweep: the larger gamma
+# is, the smaller the rates that are tried. Directions estimate with a variance of n / directions
+# times the slope's square, so their rates are as much smaller than a gradient's.
+GRIDS: dict[str, dict[str, Grid]] = {
+    "sarcos": {
+        "cocd": _cocd(
+            *((1.0, lr, 1.0) for lr in (5e-4, 1e-3)),
+            *((0.99, lr, 1.0) for lr in (2e-3, 5e-3)),
+            *((0.95, lr, 1.0) for lr in (5e-3, 0.01, 0.02)),
+            *((0.9, lr, eps) for lr, eps in ((0.02, 1.0), (0.02, 0.3), (0.05, 1.0))),
+            *((0.5, 0.1, eps) for eps in (0.3, 1.0)),
+        ),
+        "bccd": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 0.3, 1.0)),
+        "bccd-float64": _float64(1e-6, 1e-3, 1e-2, 1e-1, 1.0),
+        "random": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 1.0)),
+        "spsa": _grid((2e-5, 5e-5, 1e-4, 2e-4, 5e-4), (1e-3, 1e-2)),
+        "zosgd": _grid((2e-5, 5e-5, 1e-4, 2e-4, 5e-4), (1e-3, 1e-2)),
+    },
+    "mnist": {
+        "cocd": _cocd(
+            *((1.0, lr, 0.1) for lr in (2e-3, 5e-3)),
+            *((0.99, lr, 0.1) for lr in (5e-3, 0.01, 0.02)),
+            *((0.95, lr, 0.1) for lr in (0.02, 0.05, 0.1)),
+            *((0.9, lr, 0.1) for lr in (0.1, 0.2)),
+            *((0.5, lr, 0.1) for lr in (0.25, 0.5)),
+        ),
+        "bccd": _grid((0.1, 0.25, 0.5, 1.0), (0.01, 0.1, 1.0)),
+        "bccd-float64": _float64(1e-6, 1e-3, 1e-1),
+        "random": _grid((0.1, 0.25, 0.5, 1.0), (0.1,)),
+        "spsa": _grid((5e-4, 1e-3, 2e-3, 5e-3), (1e-3,)),
+        "zosgd": _grid((5e-4, 1e-3, 2e-3, 5e-3), (1e-3,)),
+    },
+    "cifar10": {
+        "cocd": _cocd(
+            *((0.99, lr, 0.1) for lr in (0.01, 0.02)),
+            (0.95, 0.05, 0.1),
+            *((0.9, lr, 0.1) for lr in (0.1, 0.2)),
+            (0.5, 0.5, 0.1),
+        ),
+        "bccd": _grid((0.25, 0.5, 1.0), (0.1, 1.0)),
+        "bccd-float64": _float64(1e-6, 1e-3, 1e-1),
+        "random": _grid((0.25, 0.5, 1.0), (0.1,)),
+        "spsa": _grid((1e-3, 2e-3, 5e-3), (1e-3,)),
+        "zosgd": _grid((1e-3, 2e-3, 5e-3), (1e-3,)),
+    },
+}
+
+
+def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    """Every grid of the task; the group names the entry of `TUNED` that it is for."""
+    for entry, grid in GRIDS[task].items():
+        method = entry.partition("-")[0]
+        for own in grid:
+            rest = {"seed": seed, "epochs": epochs, "split": "validation", "group": entry}
+            yield paper.make(NAME, task, method, LABELS[entry], own, **rest)
+
+
+def thin(made: list[Run]) -> list[Run]:
+    """The first few runs of each grid."""
+    seen: dict[tuple[str, str, int], int] = {}
+    out = []
+    for run in made:
+        identity = (run.task, run.group, run.seed)
+        seen[identity] = seen.get(identity, 0) + 1
+        if seen[identity] <= SMOKE_RUNS:
+            out.append(run)
+    return out
