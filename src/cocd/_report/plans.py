@@ -99,6 +99,7 @@ def ablation(name: str, series: list[Series]) -> Content:
         shown += [(s, f"{name}, {STRESS}") for s, name in zip(rest, text.names(rest), strict=True)]
     others = [s for s in series if all(s is not known for known, _ in shown)]
     shown += zip(others, text.names(others), strict=True)
+    shown.sort(key=lambda pair: _tasks(series).index(pair[0].task))
     own_names = [name for _, name in shown]
     content.tables.append(finals("Final metric", [s for s, _ in shown], own_names))
     return content
