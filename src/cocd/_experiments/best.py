@@ -31,12 +31,12 @@ def choose(folder: Path) -> Table:
     for (task, entry), grid in sorted(metrics.items()):
         means = {
             own: fmean(value for value in found if value is not None)
-            for own, found in sorted(grid.items())
+            for own, found in grid.items()
             if None not in found
         }
         if means:
-            pick = max if tasks.find(task).classify else min
-            table.setdefault(task, {})[entry] = dict(pick(means, key=means.__getitem__))
+            ranked = sorted(means, key=means.__getitem__, reverse=tasks.find(task).classify)
+            table.setdefault(task, {})[entry] = dict(ranked[0])
     return table
 
 

@@ -70,7 +70,7 @@ class Training:
             return {}
         seen = self.tracker.summary()
         self.tracker.reset()
-        return {"coherence": seen}
+        return {"coherence": _compact(seen)}
 
     def state_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists, dicts and tensors."""
@@ -98,6 +98,20 @@ class Training:
             self.tracker.load_state_dict(state["tracker"])
         if self.objective is not None:
             _restore_engines(self.objective, state["engines"])
+
+
+def _compact(seen: dict[str, Any]) -> dict[str, Any]:
+    """Few digits, and of the tensors no more than is drawn: there is one of these an epoch."""
+    totals = {name: _short(value) for name, value in seen.items() if name != "by_tensor"}
+    tensors = {
+        tensor: {name: _short(values[name]) for name in ("correlation", "relative_change")}
+        for tensor, values in seen["by_tensor"].items()
+    }
+    return {**totals, "by_tensor": tensors}
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _engines(objective: cocd.Objective) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
         "seed": seed,
         "epochs": epochs,
         "steps_per_epoch": paper.STEPS[task],
+        "carry": True,
     }
     default_made = False
     for group, vary, values in PANELS:
