@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import os
 import pickle
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,12 @@ from data_files import (
     write_mnist,
     write_sarcos,
 )
+from scipy.io import loadmat, savemat
 from torch.nn.functional import mse_loss
 
 from cocd import data
 from cocd.data import contents, formats, places, splits
+from cocd.data.matlab import read_matrix
 
 REMEDY = "run 'cocd data get some'"
 
@@ -349,24 +352,69 @@ def read_rows(path):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_damaged_matlab_files(tmp_path, packed):
-    rows = sarcos_rows(30)
-    write_sarcos(tmp_path, rows, do_compression=packed)
+def test_matlab_files_that_are_cut_anywhere(tmp_path, packed):
+    write_sarcos(tmp_path, sarcos_rows(30), do_compression=packed)
     path = tmp_path / "sarcos/sarcos_inv.mat"
-    assert np.array_equal(read_rows(path), rows)
     content = path.read_bytes()
-    for length in [0, 1, 100, 127, 129, 135, 150, 180, 200, 1000, len(content) - 1]:
-        damaged(path, content[:length], read_rows, "not a complete MATLAB file")
-    damaged(path, content[:128], read_rows, "has no variable")  # the header alone
-    damaged(path, b"<html>404</html>" * 100, read_rows, "not a complete MATLAB file")
+    for length in [*range(240), *range(240, len(content), 97), len(content) - 1]:
+        damaged(path, content[:length], read_rows)
+    damaged(path, b"<html>404</html>" * 100, read_rows, "is not a MATLAB file of version 5")
+    later = content[:124] + bytes([0, 2]) + content[126:]
+    damaged(path, later, read_rows, "is a MATLAB file of version 0x0200")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_matlab_files_that_are_changed_anywhere(tmp_path, packed):
+    """Read or refused, never anything else; SciPy's reader dies of some of these."""
+    write_sarcos(tmp_path, sarcos_rows(3), do_compression=packed)
+    path = tmp_path / "sarcos/sarcos_inv.mat"
+    content = path.read_bytes()
+    random = np.random.RandomState(0)
+    refused = 0
+    for place in [*range(124, 200), *range(200, len(content), 29)] * 4:
+        changed = bytearray(content)
+        changed[place] = random.randint(256)
+        path.write_bytes(changed)
+        try:
+            assert read_rows(path).shape == (3, 28)
+        except data.DataError as error:
+            refused += 1
+            assert REMEDY in str(error)
+    assert refused > 100
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_matlab_numbers_of_every_kind_are_what_scipy_reads(tmp_path, kind, packed):
+    for shape in [(4, 28), (1, 1), (0, 28), (2, 3, 4)]:
+        matrix = np.random.RandomState(0).uniform(0, 100, shape).astype(kind)
+        savemat(tmp_path / "a.mat", {"other": "text", "x": matrix}, do_compression=packed)
+        expected = loadmat(tmp_path / "a.mat")["x"]
+        read = read_matrix((tmp_path / "a.mat").read_bytes(), "x")
+        assert read.dtype == np.float64
+        assert read.shape == expected.shape
+        assert np.array_equal(read, expected)
+
+
+def test_matlab_files_of_the_other_byte_order():
+    def element(kind, content):
+        return struct.pack(">II", kind, len(content)) + content.ljust(-len(content) % 8, b"\0")
+
+    rows = np.arange(6.0).reshape(2, 3)
+    body = element(6, struct.pack(">II", 6, 0)) + element(5, struct.pack(">ii", 2, 3))
+    body += struct.pack(">HH4s", 1, 1, b"x") + element(9, rows.astype(">f8").tobytes("F"))
+    content = bytes(124) + struct.pack(">H", 0x0100) + b"MI" + element(14, body)
+    assert np.array_equal(read_matrix(content, "x"), rows)
 
 
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        (sarcos_rows(5)[:, :27], "has 5 x 27 numbers, not 28 columns"),
+        (sarcos_rows(5)[:, :27], "has 5 x 27 numbers, not rows of 28"),
         (np.full((5, 28), np.nan), "not finite"),
-        (np.full((5, 28), "text"), "holds no matrix of numbers"),
+        (np.full((5, 28), "text"), "something else than a matrix of real numbers"),
+        (np.full((5, 28), 1j), "something else than a matrix of real numbers"),
+        ({"a": 1.0}, "something else than a matrix of real numbers"),
         (np.zeros((0, 28)), "has 0 x 28 numbers"),
     ],
 )
@@ -409,11 +457,14 @@ BATCH = python_2_batch([3, 7], PIXELS)
         (b"", "not a batch of the Python version"),
         (BATCH.replace(b"u1", b"i1"), "pixels are not bytes"),
         (python_2_batch([3], PIXELS), "1 labels, pixels of shape"),
-        (python_2_batch([3, 10], PIXELS), "has a label 10"),
+        (python_2_batch([3, 10], PIXELS), "a label is not from 0 to 9"),
+        (pickle.dumps({"data": PIXELS, "labels": [3, 2**70]}, 4), "a label is not from 0 to 9"),
         (python_2_batch([3, 7], PIXELS[:, :3000]), r"shape \(2, 3000\)"),
         (python_2_batch([], PIXELS[:0]), "0 labels"),
         (pickle.dumps({"data": PIXELS.tolist(), "labels": [3, 7]}), "not a batch"),
         (pickle.dumps([1, 2]), "not a batch"),
+        (b"\x80\2}r\xff\xff\xff\x7f.", "it numbers an object 2147483647"),  # room for 17 GB
+        (pickle.dumps({"data": bytearray(9)}, 5), "the opcode BYTEARRAY8"),
         (pickle.dumps({"a": 1}), "not a batch"),
         (pickle.dumps({"data": np.array([print], dtype=object), "labels": [3]}), "asks for"),
     ],
