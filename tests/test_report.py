@@ -334,6 +334,20 @@ def test_smoothing_has_a_curve_for_each_radius(made):
     assert "each larger value does worse" in made["figure-smoothing"].against_paper[1]
 
 
+def test_what_the_paper_says_goes_with_its_precision_and_rate(tmp_path):
+    for label, own in (("BCCD", {}), ("BCCD (float64)", {"dtype": "float64"})):
+        for eps, final in ((1e-6, 100.0), (1.0, 90.0)):
+            run = run_row("figure-smoothing", method="bccd", label=label, vary="eps", epochs=2,
+                          settings={**SARCOS, "eps": eps, "dtype": "float32", **own})  # fmt: skip
+            write(tmp_path, training(run, final))
+    first, second = section_of(tmp_path, "figure-smoothing").against_paper
+    assert first == (
+        "BCCD: paper, larger ε ends higher; here, each larger value does better "
+        "(100.00 at 1e-6, 90.00 at 1)."
+    )
+    assert second.startswith("BCCD (float64): here, each larger value does better")
+
+
 def test_ablation_is_a_grid_and_the_defaults_are_in_every_panel(made):
     grid, stress = made["figure-ablation"].charts
     assert grid.columns == 4

@@ -105,10 +105,14 @@ def smoothing(series: Sequence[Series]) -> list[str]:
     """The smoothing figure: larger radii help CoCD and hurt BCCD, says the paper."""
     claims = {"cocd": "larger ε ends lower", "bccd": "larger ε ends higher"}
     out = []
-    for method in dict.fromkeys(s.method for s in series):
-        own = [s for s in series if s.method == method]
-        label = own[0].label if len({s.label for s in own}) == 1 else method
-        out += sweep(label, claims.get(method, ""), own, "eps")
+    for label in dict.fromkeys(s.label for s in series):
+        own = [s for s in series if s.label == label]
+        used, known = own[0].settings, paper.settings(own[0].task, own[0].method)
+        # The paper speaks of its own precision and learning rate.
+        its_own = all(
+            used.get(name, known.get(name)) == known.get(name) for name in ("lr", "dtype")
+        )
+        out += sweep(label, claims.get(own[0].method, "") if its_own else "", own, "eps")
     return out
 
 

@@ -134,6 +134,10 @@ def _names(series: list[Series]) -> list[str]:
         tail = [f"{s.run['split']} split"] if len({o.run["split"] for o in series}) > 1 else []
         tail += [f"{s.epochs} epochs"] if len({o.epochs for o in series}) > 1 else []
         out.append(", ".join([*head, *own, *tail]))
+    if len(set(out)) < len(out):
+        return [
+            ", ".join(filter(None, [n, s.run["group"]])) for n, s in zip(out, series, strict=True)
+        ]
     return out
 
 
