@@ -17,8 +17,9 @@ from ..errors import NonFiniteLoss
 from . import checkpoint as files
 from .arguments import check_seconds
 from .engine import Answers, Engine, TooManyFailures, evaluate
+from .phase import FAILED, INTERRUPTED, STOPPED
 from .rule import FTOL
-from .search import FAILED, INTERRUPTED, STOPPED, AskTell
+from .search import AskTell
 from .task import Task
 from .workers import engine
 

@@ -36,6 +36,8 @@ class Probes:
            [ 0. , -0.5]])
     >>> np.asarray(probes.take([2]))
     array([[ 0. , -0.5]])
+    >>> probes.holds(np.array([0.5, 0.0])), probes.holds(np.array([0.5, -0.5]))
+    (True, False)
     """
 
     def __init__(self, x: Vector, index: NDArray[np.intp], values: Vector) -> None:
@@ -66,6 +68,15 @@ class Probes:
         some._values = [self._values[row] for row in rows]
         return some
 
+    def holds(self, x: Vector) -> bool:
+        """Whether one of the rows is x, without making them."""
+        where = np.flatnonzero(x != self.x)
+        differs = None if not len(where) else int(where[0])
+        return len(where) <= 1 and any(
+            i == differs and (i is None or x[i] == value)
+            for i, value in zip(self._index, self._values, strict=True)
+        )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
         array = np.tile(self.x, (len(self), 1))
         moved = [(row, i) for row, i in enumerate(self._index) if i is not None]
@@ -76,6 +87,11 @@ class Probes:
 
 
 Points = Matrix | Probes  # (k, n), one point a row
+
+
+def holds(points: Points, x: Vector) -> bool:
+    """Whether x is among the points."""
+    return points.holds(x) if isinstance(points, Probes) else bool((points == x).all(axis=1).any())
 
 
 def some_of(points: Points, rows: Sequence[int]) -> Points:

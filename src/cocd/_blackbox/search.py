@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,25 +19,24 @@ from .arguments import (
     fingerprint,
 )
 from .engine import FAILURES
+from .phase import (
+    CONVERGED,
+    FAILED,
+    MAXFEV,
+    MAXITER,
+    RUNNING,
+    STUCK,
+    VERSION,
+    Phase,
+    refuse_state,
+)
 from .plain import Plain
-from .rule import FTOL, Matrix, Points, Rule, Vector
+from .rule import FTOL, Matrix, Points, Rule, Vector, holds
 
-_VERSION = 1  # of the saved state
 EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
 
-RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOPPED = -1, 0, 1, 2, 3, 4, 5, 99
 _LIMITS = (MAXFEV, MAXITER)
 _UNDER_WAY = "the search is under way"
-
-
-class _Phase(NamedTuple):
-    """The points that are out, and the answers so far."""
-
-    points: Points
-    limit: int | None  # what the rule was asked with, to ask again when a state is loaded
-    last: bool  # the final iterate alone: nothing of it goes to the rule
-    values: Vector
-    told: NDArray[np.bool_]
 
 
 class AskTell:
@@ -107,7 +106,7 @@ class AskTell:
         self._best, self._fun = start.copy(), np.nan
         self._nfev = self._nfailed = self._streak = 0
         self._status, self._message = RUNNING, _UNDER_WAY
-        self._phase: _Phase | None = None
+        self._phase: Phase | None = None
         self._begin(None)
 
     # --- the caller's side ---------------------------------------------------------------------
@@ -177,7 +176,7 @@ class AskTell:
         if phase is None or not self._asked:
             why = "the search is done" if phase is None else "call ask() first"
             raise ValueError(f"tell is out of turn: {why}")
-        rows = self._rows(phase, index)
+        rows = phase.rows(index)
         new = check_values(values, len(rows))
         finite = np.isfinite(new)
         if self._nonfinite == "raise" and not finite.all():
@@ -185,34 +184,15 @@ class AskTell:
                 f"{np.sum(~finite)} of {len(new)} values are not finite, the first is "
                 f"{new[~finite][0]}; nothing has been changed"
             )
-        if self._opening and not np.isfinite(new[rows == 0]).all():
+        if phase.opening and not np.isfinite(new[rows == 0]).all():
             raise NonFiniteLoss(
                 f"fun is {new[rows == 0][0]} at x0; start where it can be evaluated and is finite"
             )
         new[~finite] = np.nan
-        answers, told = phase.values.copy(), phase.told.copy()
-        answers[rows], told[rows] = new, True
         self._learn(phase.points, rows, new)
-        self._phase = phase._replace(values=answers, told=told)
-        if told.all():
+        self._phase = phase.answered(rows, new)
+        if self._phase.told.all():
             self._close(self._phase)
-
-    def _rows(self, phase: _Phase, index: Any) -> NDArray[np.intp]:
-        k = len(phase.told)
-        if index is None:
-            if phase.told.any():
-                raise ValueError(
-                    f"index is needed: {phase.told.sum()} of {k} values have been told already; "
-                    "`pending` names the rows that are left"
-                )
-            return np.arange(k)
-        rows = np.atleast_1d(np.asarray(index))
-        whole = rows.ndim == 1 and (rows.dtype.kind in "iu" or not rows.size)
-        if not whole or (rows.size and not (rows.min() >= 0 and rows.max() < k)):
-            raise ValueError(f"index must hold row numbers from 0 to {k - 1}, got {index!r}")
-        if len(np.unique(rows)) < len(rows) or phase.told[rows.astype(np.intp)].any():
-            raise ValueError(f"index names a row twice, or one that has been told: {index!r}")
-        return rows.astype(np.intp)
 
     # --- counting ------------------------------------------------------------------------------
 
@@ -225,7 +205,7 @@ class AskTell:
         if not new[k] >= self._fun:  # also when nothing has been seen yet
             self._best, self._fun = np.array(points[int(rows[k])]), new[k]
 
-    def _close(self, phase: _Phase) -> None:
+    def _close(self, phase: Phase) -> None:
         """All values of a phase are there."""
         for failed in np.isnan(phase.values).tolist():
             self._streak = self._streak + 1 if failed else 0
@@ -247,12 +227,13 @@ class AskTell:
             # One evaluation is kept for the last iterate, which nobody would see otherwise.
             limit = None if self._maxfev is None else self._maxfev - self._nfev - 1
             if len(points := self._rule.ask(limit)):
-                self._open(points, limit, last=False)
+                self._phase = Phase.of(points, limit, last=False, opening=not self._nfev)
                 return
             self._verdict = MAXFEV, f"stopped at maxfev={self._maxfev}"
         fits = self._maxfev is None or self._nfev < self._maxfev
         if self._verdict[0] != FAILED and fits and not self._seen(before):
-            self._open(self._rule.x[None].copy(), None, last=True)
+            here = self._rule.x[None].copy()
+            self._phase = Phase.of(here, None, last=True, opening=not self._nfev)
         else:
             self._finish(*self._verdict)
 
@@ -267,17 +248,12 @@ class AskTell:
             return MAXFEV, f"stopped at maxfev={self._maxfev}"
         return RUNNING, _UNDER_WAY
 
-    def _open(self, points: Points, limit: int | None, last: bool) -> None:
-        k = len(points)
-        self._opening = not self._nfev
-        self._phase = _Phase(points, limit, last, np.full(k, np.nan), np.zeros(k, dtype=np.bool_))
-
     def _seen(self, before: Points | None) -> bool:
         """Whether the current iterate has been evaluated."""
         if not self._nfev:
             return False
-        known = self._best[None] if before is None else np.vstack([self._best, np.asarray(before)])
-        return bool((known == self._rule.x).all(axis=1).any())
+        x = self._rule.x
+        return np.array_equal(x, self._best) or (before is not None and holds(before, x))
 
     def _finish(self, status: int, message: str) -> None:
         self._phase, self._status, self._message = None, status, message
@@ -290,9 +266,8 @@ class AskTell:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed search needs, partial answers included: data alone, copied."""
-        phase = self._phase
         return {
-            "version": _VERSION,
+            "version": VERSION,
             "method": type(self._rule).__name__,
             "settings": dict(self._settings),
             "limits": [self._maxfev, self._maxiter],
@@ -302,16 +277,8 @@ class AskTell:
             "counts": [self._nfev, self._nfailed, self._streak],
             "verdict": list(self._verdict),
             "end": [self._status, self._message],
-            "phase": None
-            if phase is None
-            else {
-                "limit": phase.limit,
-                "last": phase.last,
-                "values": phase.values.copy(),
-                "told": phase.told.copy(),
-                "asked": self._asked,
-                "opening": self._opening,
-            },
+            "asked": self._asked,
+            "phase": None if self._phase is None else self._phase.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -324,39 +291,18 @@ class AskTell:
         backup = self._rule.state_dict()
         try:
             self._rule.load_state_dict(state["rule"])
-            best, phase = np.array(state["best"], dtype=np.float64), state["phase"]
-            counts, verdict, end = map(list, (state["counts"], state["verdict"], state["end"]))
-            raised = state["limits"] != [self._maxfev, self._maxiter] and verdict[0] in _LIMITS
-            opened = None
-            if phase is not None and not (raised and phase["last"]):
-                last, x = bool(phase["last"]), self._rule.x
-                points = x[None].copy() if last else self._rule.ask(phase["limit"])
-                answers = np.array(phase["values"], np.float64), np.array(phase["told"], np.bool_)
-                opened = _Phase(points, phase["limit"], last, *answers)
-                if answers[0].shape != (len(points),) or answers[1].shape != (len(points),):
-                    raise ValueError("values")
+            best, fun = np.array(state["best"], dtype=np.float64), float(state["fun"])
+            nfev, nfailed, streak = map(int, state["counts"])
+            (verdict, why), (status, message) = state["verdict"], state["end"]
+            other = state["limits"] != [self._maxfev, self._maxiter] and verdict in _LIMITS
+            saved, asked = state["phase"], bool(state["asked"])
+            over = saved is None or (other and saved["last"])
+            phase = None if over else Phase.restored(saved, self._rule)
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             self._rule.load_state_dict(backup)
             raise ValueError(f"state is damaged: {error!r}") from None
-        self._best, self._fun = best, float(state["fun"])
-        self._nfev, self._nfailed, self._streak = map(int, counts)
-        self._verdict, (self._status, self._message) = (int(verdict[0]), str(verdict[1])), end
-        self._phase, self._asked = opened, bool(phase and phase["asked"])
-        self._opening = bool(phase and phase["opening"])
-        if raised and opened is None:
+        self._best, self._fun, self._phase, self._asked = best, fun, phase, asked
+        self._nfev, self._nfailed, self._streak = nfev, nfailed, streak
+        self._verdict, self._status, self._message = (int(verdict), str(why)), status, message
+        if other and over:
             self._begin(None)
-
-
-def refuse_state(state: Any, method: str, settings: dict[str, Any]) -> None:
-    """Say in one sentence why a saved state does not fit, if it does not."""
-    if not isinstance(state, dict) or "version" not in state:
-        raise ValueError("state is not that of a cocd.AskTell")
-    if state["version"] != _VERSION:
-        raise ValueError(f"state has version {state['version']!r}, this release reads {_VERSION}")
-    there = {"method": state.get("method"), **(state.get("settings") or {})}
-    for name, here in {"method": method, **settings}.items():
-        if there.get(name) != here:
-            raise ValueError(
-                f"state belongs to another problem: it has {name}={there.get(name)!r}, this one "
-                f"has {name}={here!r}"
-            )
