@@ -106,7 +106,8 @@ def test_the_command(rows, tmp_path, monkeypatch, capsys):
     words = ["--quick", "--quiet", "--json", str(tmp_path / "rows.json"), "--figures"]
     assert _cli.main(["bench", "ranks", *words, str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "| small-mlp, sequential  |     8 |     1 |" in shown
+    assert "| ranks | small-mlp, incremental | small-mlp, sequential |" in shown
+    assert shown.count("%)") == len(rows)
     assert "small-mlp, incremental: " in shown and "Two real ranks take " in shown
     assert len(json.loads((tmp_path / "rows.json").read_text())) == len(rows)
     assert (tmp_path / "distributed-ranks.svg").exists()

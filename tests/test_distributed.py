@@ -533,7 +533,7 @@ def test_the_example_runs_under_torchrun():
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"2 ranks, 6 steps of 64 coordinates: loss \d", done.stdout)

@@ -149,8 +149,8 @@ def _show_overhead(rows: list[report.Row]) -> None:
 
 
 def _show_ranks(rows: list[report.Row]) -> None:
-    title = "Milliseconds a step over the number of ranks, simulated from measured parts"
-    report.show(title, *scaling_ranks.table(rows))
+    title = "Milliseconds a step (and the share of communication) over ranks: a simulation"
+    report.show(title, *scaling_ranks.table(rows), words=0)
     print("\n".join(scaling_ranks.summary(rows)))
 
 

@@ -221,26 +221,28 @@ def by_lane(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def dominates_from(rows: list[Row]) -> int | None:
     """The first number of ranks at which an exchange takes longer than all else in a step."""
-    most = (r["ranks"] for r in rows if r["exchange_seconds"] > r["step_seconds"] / 2)
+    most = (row["ranks"] for row in rows if _share(row) > 0.5)
     return next(most, None)
 
 
 def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Milliseconds a step, part by part."""
-    columns = ["workload", "ranks", "slice", "probes", "exchange", "step", "speed-up", "on a ring"]
+    """Milliseconds a step over ranks, a column for each lane."""
+    lanes = by_lane(rows)
+    columns = ["ranks", *(f"{workload}, {engine}" for workload, engine in lanes)]
     cells = [
-        [
-            f"{row['workload']}, {row['engine']}",
-            f"{row['ranks']:,}",
-            f"{row['slice']:,}",
-            *(f"{1e3 * row[part]:,.2f}" for part in ("probe_seconds", "exchange_seconds")),
-            f"{1e3 * row['step_seconds']:,.2f}",
-            f"{row['speedup']:,.1f}",
-            f"{1e3 * row['ring_step_seconds']:,.2f}",
-        ]
-        for row in rows
+        [f"{at[0]['ranks']:,}", *(f"{_milliseconds(row)} ({_share(row):.0%})" for row in at)]
+        for at in zip(*lanes.values(), strict=True)
     ]
     return columns, cells
+
+
+def _milliseconds(row: Row) -> str:
+    value = 1e3 * row["step_seconds"]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _share(row: Row) -> float:
+    return float(row["exchange_seconds"] / row["step_seconds"])
 
 
 def summary(rows: list[Row]) -> list[str]:
