@@ -98,6 +98,19 @@ def test_unfinished_runs_are_shown_as_such(tmp_path):
     assert tables.finals("", [series]).best == ()
 
 
+def test_equals_are_marked_together_and_gradients_not_at_all(tmp_path):
+    for method, lr, final in (
+        ("cocd", 1, 9.0),
+        ("bccd", 1, 9.0),
+        ("bccd", 2, 9.5),
+        ("sgd", 1, 1.0),
+    ):
+        run = run_row(method=method, label=method, settings={"lr": lr}, epochs=2)
+        write(tmp_path, training(run, final, wobble=0.0))
+    table = tables.finals("", series_of(tmp_path))
+    assert [table.rows[i][1] for i in table.best] == ["cocd", "bccd, lr 1"]
+
+
 def test_a_run_that_has_only_begun(tmp_path):
     write(tmp_path, [run_row()])
     (series,) = series_of(tmp_path)

@@ -41,8 +41,9 @@ def _section(section: Section, figures: str) -> str:
         parts.append("What the rows say:\n\n" + _list(section.sentences))
     if section.against_paper:
         parts.append("Beside the paper:\n\n" + _list(section.against_paper))
-    parts += [_table(table) for table in section.tables]
-    parts += [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.charts]
+    tables = [_table(table) for table in section.tables]
+    charts = [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.charts]
+    parts += charts + tables if section.figure_first else tables + charts
     if section.coherence:
         first = section.coherence[0]
         parts.append(f"![{first.title}]({figures}/{first.name}.svg)\n")

@@ -73,8 +73,9 @@ def _section(section: Section) -> str:
         parts.append(f"<h3>Beside the paper</h3>{_list(section.against_paper)}")
     command = "".join(f"<code>{escape(text)}</code>" for text in section.commands)
     command = f'<div class="command">{command}</div>' if command else ""
-    parts += [_table(table) for table in section.tables]
-    parts += [_figure(chart, command) for chart in section.charts]
+    tables = [_table(table) for table in section.tables]
+    charts = [_figure(chart, command) for chart in section.charts]
+    parts += charts + tables if section.figure_first else tables + charts
     if not section.charts:
         parts.append(command)
     if section.coherence:

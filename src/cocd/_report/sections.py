@@ -34,6 +34,11 @@ class Section:
     runs: Table
 
     @property
+    def figure_first(self) -> bool:
+        """Whether the plan is a figure of the paper, so that its tables come second."""
+        return self.plan.startswith("figure-")
+
+    @property
     def name(self) -> str:
         """For files and anchors."""
         return f"{self.plan}-smoke" if self.smoke else self.plan

@@ -87,16 +87,17 @@ def _evaluations(series: Series, count: float | None) -> str:
 
 
 def _best(series: Sequence[Series]) -> tuple[int, ...]:
-    """For each task, split and length the row with the best final metric without gradients."""
-    found: dict[tuple[str, str, int], int] = {}
+    """For each task, split and length the rows with the best final metric without gradients."""
+    found: dict[tuple[str, str, int], tuple[float, list[int]]] = {}
     for index, s in enumerate(series):
         if s.final is None or s.first_order or s.diverged or s.reached < s.epochs:
             continue
-        place = (s.task, s.run["split"], s.epochs)
-        other = series[found[place]].final if place in found else None
-        if other is None or better(s.final.mean, other.mean, accuracy=s.accuracy):
-            found[place] = index
-    return tuple(sorted(found.values()))
+        place, mean = (s.task, s.run["split"], s.epochs), s.final.mean
+        best, rows = found.get(place, (mean, []))
+        if better(mean, best, accuracy=s.accuracy):
+            best, rows = mean, []
+        found[place] = (best, [*rows, index] if mean == best else rows)
+    return tuple(sorted(index for _, rows in found.values() for index in rows))
 
 
 def tuning(series: Sequence[Series]) -> list[Table]:

@@ -129,6 +129,9 @@ def _names(series: list[Series]) -> list[str]:
     differing = _differing(series)
     out = []
     for s in series:
+        if labels.count(s.label) == 1:
+            out.append(s.label)
+            continue
         own = [setting(name, s.settings[name]) for name in differing if name in s.settings]
         head = [s.label] if len(set(labels)) > 1 or not own else []
         tail = [f"{s.run['split']} split"] if len({o.run["split"] for o in series}) > 1 else []
