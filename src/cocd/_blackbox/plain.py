@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from .._layout import Layout
 from .._memory import Memory
@@ -15,17 +14,9 @@ from .._update import descend, descend_whole
 from ..errors import NonFiniteLoss
 from .radius import MEASUREMENTS, measuring_points, radii, relative_noise
 from .rule import Box, Points, Probes, Vector
+from .sides import sides_of
 
 DEFAULT_BUDGET = 32  # coordinates a step where none is given; a box of workers is kept busy
-
-
-class Sides(NamedTuple):
-    """Where the coordinates of a block go, NaN where one stays, and the divisors (eq. 3)."""
-
-    block: NDArray[np.intp]
-    up: Vector
-    down: Vector
-    width: Vector
 
 
 class Plain:
@@ -92,8 +83,7 @@ class Plain:
         x = self.x[block]
         box = None if self._box is None else Box(self._box.lower[block], self._box.upper[block])
         h = radii(x, box, self._noise or 0.0) if self._eps is None else np.full(B, self._eps)
-        up, down, width = x + h, x - h, 2 * h
-        return Sides(block, up, down, width) if box is None else _inside(block, x, h, box)
+        return sides_of(block, x, h, box)
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -174,16 +164,3 @@ class Plain:
         )
         self._recent = [float(f) for f in state["recent"]]
         self._noise, self._signs = state["noise"], state["signs"]
-
-
-def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Sides:
-    """Both sides where both have room, else the one with more room, up to the face if need be."""
-    above, below = box.upper - x, x - box.lower
-    central = (x + h <= box.upper) & (x - h >= box.lower)
-    use_up = central | (above >= below)
-    use_down = central | ~use_up
-    reach = np.where(central, h, np.minimum(h, np.maximum(above, below)))
-    up = np.where(use_up & (above > 0), np.minimum(x + reach, box.upper), np.nan)
-    down = np.where(use_down & (below > 0), np.maximum(x - reach, box.lower), np.nan)
-    width = np.where(central, 2 * h, np.where(reach > 0, reach, 1.0))
-    return Sides(block, up, down, width)
