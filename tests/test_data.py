@@ -326,6 +326,7 @@ IDX = idx(np.arange(24).reshape(2, 3, 4))
         (IDX[:4] + b"\xff" * 12 + IDX[16:], "which cannot be"),
         (IDX[:4] + b"\0" * 12, "which cannot be"),
     ],
+    ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
 )
 def test_damaged_idx_files(tmp_path, content, what):
     damaged(tmp_path / "images", content, read_images, what)

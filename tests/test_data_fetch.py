@@ -107,7 +107,7 @@ def test_a_server_without_ranges_sends_it_all_again(site, tmp_path):
     assert len(site.requests) == 2
 
 
-def test_a_server_that_sends_another_range_is_asked_for_all_of_it(site, tmp_path):
+def test_a_server_that_sends_another_range_than_the_rest(site, tmp_path):
     site.tricks["/a/some.bin"] = [drop(100_000), wrong_range]
     assert fetch(some(site), tmp_path) == CONTENT
     assert [rest for _, rest in site.requests] == [None, "bytes=100000-", None]

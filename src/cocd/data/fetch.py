@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -92,9 +91,6 @@ def _transfer(url: str, part: Path, timeout: float, report: Report) -> None:
     response = _request(url, offset, timeout)
     if response is None:  # nothing behind the offset: the part is complete, or not of this file
         return
-    if response.status == 206 and _start(response) != offset:
-        response.close()
-        offset, response = 0, cast(http.client.HTTPResponse, _request(url, 0, timeout))
     with response:
         done = offset if response.status == 206 else 0
         length = response.headers.get("Content-Length", "")
@@ -137,11 +133,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
         if not block:
             return
         yield block
-
-
-def _start(response: http.client.HTTPResponse) -> int | None:
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(found[1]) if found else None
 
 
 def _reason(error: BaseException) -> str:
