@@ -2,20 +2,21 @@
 
 The 2B probes of a block give two numbers for each of its coordinates, at no extra cost:
 
-    g_i = (f(x + r e_i) - f(x - r e_i)) / 2r        c_i = (f(x + r e_i) - 2 f(x) + f(x - r e_i)) / r^2
+    g_i = (f(x + r e_i) - f(x - r e_i)) / 2r
+    c_i = (f(x + r e_i) - 2 f(x) + f(x - r e_i)) / r^2
 
 The step is proposed in three parts, each of which uses one of the things that are known anyway:
 
-1. *Scale.* Along one coordinate alone the best move is -g_i / c_i, so each coordinate is divided by
-   its own curvature (`scaled`): the units of a parameter no longer matter. Where the curvature is
-   negative or lost in rounding, its size or a floor takes its place, and no coordinate moves further
-   than a trust radius, for what was measured within r says little about what lies far beyond.
+1. *Scale.* Along one coordinate alone the best move is -g_i / c_i, so each coordinate is divided
+   by its own curvature (`scaled`): the units of a parameter no longer matter. Where the curvature
+   is negative or lost in rounding, its size or a floor takes its place, and no coordinate moves
+   further than a trust radius: what was measured within r says little about what lies far beyond.
 2. *Length.* Coordinates that interact overshoot when all of them make their best move at once. How
    much is measured, not assumed: a few evaluations along the step (`Search`), whose slope at 0 is
    known, settle its length. What the search finds to be the right multiple is where the next one
    begins (`Length`).
-3. *Safeguard.* A point is accepted only if the loss there is lower. Where none is, the radius was too
-   large for the landscape or the length for the block: both shrink.
+3. *Safeguard.* A point is accepted only if the loss there is lower. Where none is, the radius was
+   too large for the landscape or the length for the block: both shrink.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 _SHORT, _LONG = 0.25, 3.0  # the trial lengths around the one that is expected
-_GROW, _SHRINK = 1.0, 0.1
+_SHRINK = 0.1  # after a search that found nothing
 
 
 def scaled(g: Vector, c: Vector, floor: Vector | float, reach: Vector | float) -> Vector:
@@ -101,13 +102,20 @@ class Search:
             star = -self.slope / (2 * bend) if bend > 0 else 0.1 * s
             return float(np.clip(star, 1e-3 * s, 0.7 * s))
         if k == len(ordered) - 1:  # still going down at the far end
-            return 3.0 * best
+            star = _lowest(*ordered[-3:]) if len(ordered) > 2 else np.inf
+            return float(np.clip(star, 1.5 * best, 10 * best)) if star > best else 10 * best
         (a, fa), (b, fb), (c, fc) = ordered[k - 1 : k + 2]
-        left, right = (b - a) * (fb - fc), (b - c) * (fb - fa)
-        turn = left - right
-        star = b - 0.5 * ((b - a) * left - (b - c) * right) / turn if turn else b
+        star = _lowest((a, fa), (b, fb), (c, fc))
         inside = a + 0.05 * (c - a) < star < c - 0.05 * (c - a)
         return float(star) if inside and star != b else (a + b) / 2
+
+
+def _lowest(p: tuple[float, float], q: tuple[float, float], r: tuple[float, float]) -> float:
+    """Where the parabola through three points turns; NaN for a straight line."""
+    (a, fa), (b, fb), (c, fc) = p, q, r
+    left, right = (b - a) * (fb - fc), (b - c) * (fb - fa)
+    turn = left - right
+    return b - 0.5 * ((b - a) * left - (b - c) * right) / turn if turn else np.nan
 
 
 @dataclass

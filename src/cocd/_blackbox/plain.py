@@ -14,7 +14,7 @@ from .._update import descend, descend_whole
 from ..errors import NonFiniteLoss
 from .radius import MEASUREMENTS, measuring_points, radii, relative_noise
 from .rule import Box, Points, Probes, Vector
-from .sides import sides_of
+from .sides import Sides, sides_of
 
 DEFAULT_BUDGET = 32  # coordinates a step where none is given; a box of workers is kept busy
 
