@@ -201,6 +201,7 @@ def test_a_silent_server_is_given_up_in_time(site, tmp_path):
     site.tricks["/a/some.bin"] = [stall(0)]
     with pytest.raises(data.DataError, match="did not answer in time"):
         fetch(some(site), tmp_path, timeout=0.2)
+    assert tree(tmp_path) == []
 
 
 def test_a_file_that_is_there_survives_a_failing_download(site, tmp_path):

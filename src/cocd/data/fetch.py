@@ -50,6 +50,8 @@ def download(
             keep(part, target)
             return
         kept = f"; what has arrived is kept in {part.name}" if _size(part) else ""
+        if not kept:
+            part.unlink(missing_ok=True)  # an answer without content
         raise DataError(
             f"{target.name} could not be downloaded ({'; '.join(failures)}{kept}): check the "
             f"network and {remedy} again, or fetch {file.urls[0]} by other means and put it there "
