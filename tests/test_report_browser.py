@@ -92,8 +92,8 @@ def test_curves_are_drawn_point_by_point(shown):
     assert len(curves) == 7
     for curve in curves:
         assert curve.get_attribute("d").count("L") == 20  # 21 epochs
-    assert len(shown.find_elements("css selector", "figure.chart")) == len(
-        shown.find_elements("css selector", "figure.chart:has(path.curve[data-name])")
+    assert len(shown.find_elements("css selector", "section > figure")) == len(
+        shown.find_elements("css selector", "section > figure:has(path.curve[data-name])")
     )
 
 
@@ -199,18 +199,20 @@ def test_settings_can_be_unfolded(shown):
     assert len(details.find_elements("css selector", "tbody tr")) == 27
 
 
-def test_charts_in_a_fold_are_drawn_to_its_width(shown):
+def test_charts_in_a_fold_are_drawn_when_it_is_opened(shown):
     details = find(shown, "#table-main > details")
+    assert details.find_elements("css selector", ".panel") == []
     details.find_element("css selector", "summary").click()
-    svg = details.find_element("css selector", ".panel > svg")
-    # Sizes are observed once a frame, before it is painted: after two frames they are settled.
+    # Toggling is told before the next frame, sizes are observed before it is painted.
     widths = """
-        const [svg, done] = arguments;
-        const answer = () => done([svg.viewBox.baseVal.width, svg.clientWidth]);
+        const [details, done] = arguments;
+        const answer = () => done([...details.querySelectorAll(".panel > svg")].map(
+            svg => [svg.viewBox.baseVal.width, svg.clientWidth]));
         requestAnimationFrame(() => requestAnimationFrame(answer));
     """
-    drawn, there = shown.execute_async_script(widths, svg)
-    assert drawn == there > 0
+    drawn = shown.execute_async_script(widths, details)
+    assert len(drawn) == 2
+    assert all(width == there > 0 for width, there in drawn)
 
 
 def test_colours_can_be_changed(shown):

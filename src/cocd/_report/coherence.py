@@ -1,7 +1,7 @@
 """What runs told of their own coherence, as charts.
 
-The numbers come as the rows have them: a number is a panel, and numbers that are told for each
-tensor (or as a list) are a chart of their own for each series.
+The numbers come as the rows have them: each number is a panel, and those that are told for each
+tensor are a chart of their own for each series.
 """
 
 from __future__ import annotations
@@ -12,61 +12,72 @@ from typing import Any
 from .._look.colours import ramp
 from . import text
 from .charts import Chart, Curve, Panel, palette, scaled
-from .series import Series
+from .series import Series, rank
 
 _Path = tuple[str, ...]
+_MOST = ("correlation", "relative_change")
+_ORDER = (*_MOST, "regression", "smoothness", "step_norm", "step_max", "age_mean", "age_max")
 _COUNTS = ("pairs", "first", "steps", "from", "to")  # how much was seen, not what
 
 
 def coherence(name: str, series: Sequence[Series]) -> list[Chart]:
-    """The charts of a plan: first the totals, then by tensor."""
+    """The charts of a plan: what matters most, then the other totals, then by tensor."""
     carrying = [s for s in series if _paths(s)]
-    names, tints = text.names(carrying), palette(carrying)
-    charts = []
-    panels = []
-    for task in dict.fromkeys(s.task for s in carrying):
-        for path in dict.fromkeys(path for s in carrying for path in _paths(s) if len(path) == 1):
-            drawn = tuple(
-                Curve(n, tint, tuple(points), dash)
-                for s, n, (tint, dash) in zip(carrying, names, tints, strict=True)
-                if s.task == task and (points := s.collect(_epoch, _getter(path)))
-            )
-            if drawn:
-                title = f"{text.task(task)}: {_words(path[0])}"
-                panels.append(scaled(Panel(title, "epochs", _words(path[0]), drawn)))
-    if panels:
-        charts.append(Chart(f"{name}-coherence", "Coherence over time", tuple(panels), 3))
-    for index, (s, n) in enumerate(zip(carrying, names, strict=True), start=1):
-        parts = _parts(s)
-        if parts:
-            title = f"{text.task(s.task)}, {n}: by tensor"
-            charts.append(Chart(f"{name}-coherence-{index}", title, parts, 3))
-    return charts
+    places = dict.fromkeys((s.task, s.run["group"]) for s in carrying)
+    groups = [[s for s in carrying if (s.task, s.run["group"]) == place] for place in places]
+    most = [p for own in groups for p in _totals(own, lambda what: what in _MOST)]
+    rest = [p for own in groups for p in _totals(own, lambda what: what not in _MOST)]
+    charts = [
+        Chart(f"{name}-coherence", "Coherence over time", tuple(most), 2),
+        Chart(f"{name}-coherence-more", "More of what was observed", tuple(rest), 3),
+    ]
+    for own in groups:
+        for s, label in zip(own, text.names(own), strict=True):
+            title = f"{_where(s)}, {label}: by tensor"
+            charts.append(Chart(f"{name}-coherence-{len(charts) - 1}", title, _parts(s), 2))
+    return [chart for chart in charts if chart.panels]
+
+
+def _where(series: Series) -> str:
+    group = series.run["group"]
+    return text.task(series.task) + (f", {group}" if group else "")
+
+
+def _totals(own: Sequence[Series], wanted: Callable[[str], bool]) -> list[Panel]:
+    """A panel for each number that is told once an epoch."""
+    paths = {path for s in own for path in _paths(s) if len(path) == 1 and wanted(path[0])}
+    return [
+        _panel(f"{_where(own[0])}: {_words(path[0])}", path[0], own, path)
+        for path in sorted(paths, key=lambda path: rank(path[0], _ORDER))
+    ]
+
+
+def _panel(title: str, what: str, own: Sequence[Series], path: _Path) -> Panel:
+    drawn = tuple(
+        Curve(name, tint, tuple(points), dash)
+        for s, name, (tint, dash) in zip(own, text.names(list(own)), palette(own), strict=True)
+        if (points := s.collect(_epoch, _getter(path)))
+    )
+    return scaled(Panel(title, "epochs", _words(what), drawn))
 
 
 def _parts(series: Series) -> tuple[Panel, ...]:
-    """A panel for each number that is told tensor by tensor."""
-    # {"correlation": {"tensor": r}} or {"tensors": {"tensor": {"correlation": r}}}
+    """A panel for each of the most important numbers that are told tensor by tensor."""
+    # {"correlation": {"tensor": r}} or {"by_tensor": {"tensor": {"correlation": r}}}
     parts: dict[str, list[tuple[str, _Path]]] = {}
     for path in _paths(series):
-        if len(path) == 2:
-            parts.setdefault(path[0], []).append((path[1], path))
-        elif len(path) > 2:
-            parts.setdefault(path[-1], []).append((path[-2], path))
-    return tuple(
-        scaled(
-            Panel(
-                _words(what),
-                "epochs",
-                _words(what),
-                tuple(
-                    Curve(tensor, tint, tuple(series.collect(_epoch, _getter(path))))
-                    for (tensor, path), tint in zip(own, ramp(len(own)), strict=True)
-                ),
-            )
+        if len(path) > 1:
+            what, tensor = (path[0], path[1]) if len(path) == 2 else (path[-1], path[-2])
+            if what in _MOST:
+                parts.setdefault(what, []).append((tensor, path))
+    panels = []
+    for what in sorted(parts, key=lambda what: rank(what, _ORDER)):
+        curves = tuple(
+            Curve(tensor, tint, tuple(series.collect(_epoch, _getter(path))))
+            for (tensor, path), tint in zip(parts[what], ramp(len(parts[what])), strict=True)
         )
-        for what, own in parts.items()
-    )
+        panels.append(scaled(Panel(_words(what), "epochs", _words(what), curves)))
+    return tuple(panels)
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,14 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import (
+    AutoLocator,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from .._look.axes import bare
 from .charts import Chart, Curve, Panel
@@ -20,6 +27,7 @@ from .charts import Chart, Curve, Panel
 # A hash salt instead of random identities, text as shapes: the same picture everywhere.
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "cocd", "svg.fonttype": "path", "path.simplify": True}
 _METADATA: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+_TICKS = 12  # so many places on a logarithmic axis can be named one by one
 _WIDTHS = {1: 8.0, 2: 11.0, 3: 13.0}
 
 
@@ -69,8 +77,11 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.axhline(line.value, color=line.colour, ls=(0, (1, 2)), lw=1.3, label=line.name)
     axes.set_xlabel(panel.x, fontsize=9)
     axes.set_ylabel(panel.y, fontsize=9)
-    if not panel.log_x:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    places = sorted({p.x for c in panel.curves for p in c.points})
+    if panel.log_x and len(places) <= _TICKS:
+        axes.xaxis.set_major_locator(FixedLocator(places))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if panel.percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     elif panel.log_y:

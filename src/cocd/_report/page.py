@@ -12,6 +12,7 @@ from .._look.page import asset, style
 from .charts import Chart, Panel
 from .read import Rows
 from .sections import Section
+from .series import Point
 from .tables import Table
 
 _DIGITS = 7  # significant digits of the numbers in the page
@@ -83,7 +84,7 @@ def _section(section: Section) -> str:
         parts.append(_figure(first, command))
         if others:
             inner = "".join(_figure(chart, command) for chart in others)
-            parts.append(_details(f"By tensor ({len(others)})", inner))
+            parts.append(_details(f"More on coherence, and by tensor ({len(others)})", inner))
     count = len(section.runs.rows)
     label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
     parts.append(_details(label, _table(section.runs, titled=False)))
@@ -191,15 +192,19 @@ def _panel(panel: Panel) -> dict[str, Any]:
                 "dash": c.dash,
                 "ended": c.ended,
                 "diverged": not c.steady,
-                # x, mean, least, most, seeds
-                "points": [
-                    [*map(_round, (p.x, p.y.mean, p.y.low, p.y.high)), len(p.y.values)]
-                    for p in c.points
-                ],
+                "points": [_point(p) for p in c.points],
             }
             for c in panel.curves
         ],
     }
+
+
+def _point(point: Point) -> list[float]:
+    """The place and value of one seed; place, mean, least, most and count of several."""
+    x, y = _round(point.x), point.y
+    if len(y.values) == 1:
+        return [x, _round(y.mean)]
+    return [x, _round(y.mean), _round(y.low), _round(y.high), len(y.values)]
 
 
 def _round(value: float) -> float:

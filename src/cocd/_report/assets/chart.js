@@ -242,6 +242,15 @@
       }
     }
 
+    // A few measured places on a logarithmic axis are named themselves.
+    ticksX() {
+      const [low, high] = this.view.x;
+      const places = [...new Set(this.panel.curves.flatMap(c => this.points(c).map(p => p[0])))];
+      const few = places.filter(v => Math.log10(v) >= low && Math.log10(v) <= high);
+      if (this.logX && this.panel.logX && few.length > 1 && few.length * 44 < this.width) return few;
+      return ticks(this.view.x, this.logX, Math.max(3, Math.floor(this.width / 90)));
+    }
+
     axes(at) {
       const {panel, width} = this, out = [];
       for (const value of ticks(this.view.y, this.logY, 6)) {
@@ -250,7 +259,7 @@
         out.push(make("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y}),
           make("text", {class: "ty", x: LEFT - 8, y: y + 4, "text-anchor": "end"}, text));
       }
-      for (const value of ticks(this.view.x, this.logX, Math.max(3, Math.floor(width / 90)))) {
+      for (const value of this.ticksX()) {
         const x = at.x(value);
         out.push(make("line", {class: "tick", x1: x, x2: x, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 4}),
           make("text", {class: "tx", x, y: HEIGHT - BOTTOM + 18, "text-anchor": "middle"}, plain(value)));
@@ -366,15 +375,26 @@
       if (target.clientWidth && target.clientWidth !== panel.width) panel.draw();
     }
   });
-  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+  const build = figure => {
     const place = figure.querySelector(".panels");
+    if (place.hasChildNodes()) return;
     for (const one of data[figure.dataset.chart].panels) {
+      // One seed comes as [x, value]: its own mean, least and most.
+      for (const curve of one.curves) {
+        curve.points = curve.points.map(p => p.length > 2 ? p : [p[0], p[1], p[1], p[1], 1]);
+      }
       const panel = new Panel(one);
       place.append(panel.node);
       panels.set(panel.svg, panel);
       panel.draw();
       resized.observe(panel.svg);
     }
+  };
+  // What is folded away is built when it is first seen.
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const fold = figure.closest("details");
+    if (fold) fold.addEventListener("toggle", () => { if (fold.open) build(figure); });
+    else build(figure);
   }
 
   const theme = document.getElementById("theme"), root = document.documentElement;
