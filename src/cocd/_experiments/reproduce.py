@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         if args.best:
             return _print_best(args)
         chosen = select(args)
-        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / args.plan).mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
         print(f"cocd reproduce: {error}", file=sys.stderr)
         return 2
@@ -88,13 +88,14 @@ def perform_all(chosen: list[Run], args: argparse.Namespace) -> int:
     stores = {run.key: Store(args.out / run.plan / run.key, run) for run in chosen}
     waiting = [run for run in chosen if not stores[run.key].finished()]
     failed: list[Run] = []
+    told: set[str] = set()
     ended = len(chosen) - len(waiting)
     with Wish() as wish, display.watching(args.plan, len(chosen), ended) as watch:
         progressed = True
         while progressed:  # what another process held may be free by now, and unfinished
             progressed = False
             for run in list(waiting):
-                outcome = _one(run, stores[run.key], args, watch, wish)
+                outcome = "stopped" if wish.asked else _one(run, stores, args, watch, wish, told)
                 if outcome == "stopped":
                     break
                 if outcome != "held":
@@ -107,7 +108,16 @@ def perform_all(chosen: list[Run], args: argparse.Namespace) -> int:
     return _conclude(chosen, waiting, failed, wish, args)
 
 
-def _one(run: Run, store: Store, args: argparse.Namespace, watch: Watch, wish: Wish) -> str:
+def _one(
+    run: Run,
+    stores: dict[str, Store],
+    args: argparse.Namespace,
+    watch: Watch,
+    wish: Wish,
+    told: set[str],
+) -> str:
+    """Perform a run, or say why not: "done", "held", "stopped" or "failed"."""
+    store = stores[run.key]
     try:
         with store.held():
             if store.finished():  # by another process, meanwhile
@@ -119,9 +129,13 @@ def _one(run: Run, store: Store, args: argparse.Namespace, watch: Watch, wish: W
     except Stopped:
         return "stopped"
     except Exception as error:
-        # One run that fails must not cost the others; what it was is said in full.
-        said = str(error) if isinstance(error, ValueError) else traceback.format_exc()
-        print(f"cocd reproduce: {run.plan}/{run.key} failed: {said}", file=sys.stderr)
+        # One run that fails must not cost the others. What the user can mend is a sentence, and
+        # data that are missing are missed by many runs: that is said once.
+        known = isinstance(error, (ValueError, OSError))
+        said = str(error) if known else traceback.format_exc().rstrip()
+        if said not in told:
+            told.add(said)
+            print(f"cocd reproduce: {run.plan}/{run.key} failed: {said}", file=sys.stderr)
         return "failed"
 
 
@@ -140,6 +154,8 @@ def _conclude(
     print(f"{ended} of {len(chosen)} runs have ended: {where}")
     if waiting:
         print(f"{len(waiting)} are being made by another process")
+    if failed:
+        print(f"cocd reproduce: {len(failed)} runs failed", file=sys.stderr)
     return 1 if failed else 0
 
 

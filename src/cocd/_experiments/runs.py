@@ -25,7 +25,7 @@ class Run:
     >>> run.settings
     (('eps', 1.0), ('lr', 0.001))
     >>> run.key
-    'cocd-s0-18345d5d'
+    'cocd-s0-72d5b275'
     >>> Run.from_row(run.to_row()) == run
     True
     """

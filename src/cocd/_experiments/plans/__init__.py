@@ -2,7 +2,7 @@
 
 A plan is a module with `NAME`, `ABOUT`, `TASKS`, `EPOCHS` and ``runs(task, seed, epochs)``, which
 yields the runs of one task and one seed. It may have `OPTIONAL`, tasks that are made when they are
-asked for; `SMOKE_TASKS`, those of its small form; and `thin`, which picks the small form's runs.
+asked for, and `SMOKE_TASKS` and `SMOKE_METHODS`, those of its small form.
 """
 
 from __future__ import annotations
@@ -63,10 +63,19 @@ def generate(
         for seed in seeds
         for run in module.runs(task, seed, module.EPOCHS if epochs is None else epochs)
     ]
-    if smoke:
-        thin = getattr(module, "thin", list)
-        made = [shrink(run) for run in thin(made)]
-    yield from made
+    methods = getattr(module, "SMOKE_METHODS", ())
+    yield from map(shrink, _thin(made, methods)) if smoke else made
+
+
+def _thin(made: list[Run], methods: Sequence[str]) -> list[Run]:
+    """The first and the last run of each method and group: all ways are gone, not all values."""
+    ends: dict[tuple[str, ...], list[Run]] = {}
+    for run in made:
+        if not methods or run.method in methods:
+            series = (run.task, run.group, run.method, str(run.seed))
+            ends[series] = [*ends.get(series, [])[:1], run]
+    kept = {id(run) for pair in ends.values() for run in pair}
+    return [run for run in made if id(run) in kept]
 
 
 def find(plan: str) -> Any:

@@ -9,7 +9,7 @@ from ..runs import Run, Setting
 NAME = "table-memory"
 ABOUT = "optimizer state and peak memory of a step: CoCD, MeZO, SGD and Adam on four networks"
 TASKS = ("sarcos", "mnist", "cifar10-resnet", "wide-mlp")
-SMOKE_TASKS = ("sarcos",)
+SMOKE_TASKS, SMOKE_METHODS = ("sarcos",), ("cocd", "adam")  # a process each
 EPOCHS = 0
 
 BATCH = {"sarcos": 64, "mnist": 128, "cifar10-resnet": 128, "wide-mlp": 64}

@@ -13,7 +13,6 @@ ABOUT = "settings of every method on validation rows, for the tuned runs of the 
 TASKS = ("sarcos", "mnist", "cifar10")
 EPOCHS = paper.EPOCHS // 10
 MOST = 12
-SMOKE_RUNS = 2  # of each grid
 
 Grid = list[dict[str, Setting]]
 
@@ -94,15 +93,3 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
         for own in grid:
             rest = {"seed": seed, "epochs": epochs, "split": "validation", "group": entry}
             yield paper.make(NAME, task, method, LABELS[entry], own, **rest)
-
-
-def thin(made: list[Run]) -> list[Run]:
-    """The first few runs of each grid."""
-    seen: dict[tuple[str, str, int], int] = {}
-    out = []
-    for run in made:
-        identity = (run.task, run.group, run.seed)
-        seen[identity] = seen.get(identity, 0) + 1
-        if seen[identity] <= SMOKE_RUNS:
-            out.append(run)
-    return out
