@@ -1,7 +1,9 @@
 """Small files of the official formats, and a loopback server that misbehaves on demand."""
 
 import gzip
+import hashlib
 import io
+import socket
 import struct
 import tarfile
 import threading
@@ -103,6 +105,29 @@ def tar_gz(members):
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
     return stream.getvalue()
+
+
+def one_sentence(error, *words):
+    """Whether a caught error is one line that has all of `words`."""
+    text = str(error.value)
+    assert "\n" not in text
+    for word in words:
+        assert str(word) in text
+
+
+def checksum(content, kind="sha256"):
+    return f"{kind}:{hashlib.new(kind, content).hexdigest()}"
+
+
+def tree(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def refused():
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}/some.bin"
 
 
 class Site:
