@@ -45,49 +45,33 @@ def write(rows: list[Row], folder: Path) -> list[Path]:
 
 def _panel(axes: Axes, title: str, rows: list[Row]) -> None:
     x = [row["ranks"] for row in rows]
-    fixed = rows[0]["forward_seconds"] + rows[0]["update_seconds"]
-    own = [1e3 * (fixed + row["probe_seconds"]) for row in rows]
-    axes.plot(
-        x,
-        [1e3 * row["step_seconds"] for row in rows],
-        color=_COLOURS["step"],
-        lw=2.2,
-        label="a step, exchanges by doubling (modelled)",
+    lines = (
+        ("step_seconds", "step", "-", "a step, exchanges by doubling (modelled)"),
+        ("ring_step_seconds", "step", ":", "a step, exchanges on a ring (modelled)"),
+        ("exchange_seconds", "exchange", "-", "exchanges by doubling (modelled from two ranks)"),
+        ("rank_seconds", "own", "o-", "pass, slice of probes, update of a rank (measured)"),
     )
-    axes.plot(
-        x,
-        [1e3 * row["ring_step_seconds"] for row in rows],
-        color=_COLOURS["step"],
-        lw=1,
-        ls=":",
-        label="a step, exchanges on a ring (modelled)",
-    )
-    axes.plot(
-        x,
-        own,
-        "o-",
-        color=_COLOURS["own"],
-        ms=3.5,
-        lw=1,
-        label="pass, slice of probes, update (measured)",
-    )
-    axes.plot(
-        x[1:],
-        [1e3 * row["exchange_seconds"] for row in rows[1:]],
-        color=_COLOURS["exchange"],
-        lw=1.4,
-        label="exchange (modelled from two ranks)",
-    )
+    for part, colour, style, label in lines:
+        shown = [row for row in rows if row["ranks"] > 1] if colour == "exchange" else rows
+        axes.plot(
+            [row["ranks"] for row in shown],
+            [1e3 * row[part] for row in shown],
+            style,
+            color=_COLOURS[colour],
+            ms=3.5,
+            lw=2.2 if part == "step_seconds" else 1.2,
+            label=label,
+        )
     for row in rows:
-        if row["measured_seconds"]:
+        if row["measured_rank_seconds"]:
             axes.plot(
                 row["ranks"],
-                1e3 * row["measured_seconds"],
+                1e3 * row["measured_rank_seconds"],
                 "x",
                 color="black",
                 ms=7,
                 mew=2,
-                label="a step of two real ranks (measured)",
+                label="the same of a real rank of two (measured)",
             )
     if (point := dominates_from(rows)) is not None:
         axes.axvline(point, color=_COLOURS["other"], lw=1, ls="--")

@@ -1,9 +1,8 @@
 """How a step's time would fall with the number of ranks: a simulation from measured parts.
 
-Measured on this machine, one thread a rank: the unperturbed pass, the update, the probes of a
-slice of every size that occurs, and exchanges of `cocd.distributed` between two local ranks.
-Modelled: how an exchange grows with the number of ranks. A shared step of two real ranks stands
-beside the prediction for two.
+Measured on this machine, one thread a rank: what a step takes of a rank's processor (the
+unperturbed pass, a slice of the probes, the update) for every size of a slice, and the exchanges
+of `cocd.distributed` between two local ranks. Modelled: how an exchange grows with the ranks.
 """
 
 from __future__ import annotations
@@ -17,17 +16,18 @@ from typing import NamedTuple
 import torch
 
 from ..distributed._ranks import Header
-from .lane import Lane, Step, accelerator
+from .lane import Lane, accelerator
 from .measure import Report, Row
-from .two_ranks import Plan, measure, positions
+from .two_ranks import Plan, measure, seconds
 from .workloads import CIFAR, MNIST, SARCOS, Workload
 
 RANKS = tuple(2**k for k in range(11))  # 1 to 1,024
-POSITIONS = 8
-ROUNDS = 5
+POSITIONS = 6
+ROUNDS = 3
 REPEATS = 400
 WORDS = (16, 64, 256, 1024, 4096)
 _COLUMNS = 2  # first and second differences
+_SOME = 4  # probes of a closure that are measured
 
 
 class Line(NamedTuple):
@@ -37,27 +37,19 @@ class Line(NamedTuple):
     per_byte: float
 
 
-class Parts(NamedTuple):
-    """Measured seconds of a step of one process, and of the probes of smaller slices."""
-
-    forward: float
-    update: float
-    probes: dict[int, float]  # by the number of coordinates
-
-
-def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Line:
+def fit(sizes: Sequence[int], times: Sequence[float]) -> Line:
     """The line of least relative error: small messages must not be lost beside large ones.
 
     >>> line = fit([128, 512, 8192], [1e-4 + 1e-9 * size for size in (128, 512, 8192)])
     >>> round(line.latency, 9), round(line.per_byte, 12)
     (0.0001, 1e-09)
     """
-    y = torch.tensor(seconds, dtype=torch.float64)
+    y = torch.tensor(times, dtype=torch.float64)
     x = torch.tensor(sizes, dtype=torch.float64)
     a = torch.stack([torch.ones_like(x), x], 1) / y[:, None]
     latency, per_byte = torch.linalg.lstsq(a, torch.ones_like(y)[:, None]).solution[:, 0].tolist()
     if per_byte < 0:  # noise: then size does not matter in this range
-        return Line(median(seconds), 0.0)
+        return Line(median(times), 0.0)
     return Line(latency, per_byte)
 
 
@@ -119,11 +111,8 @@ def scaling_ranks(
         report(f"ranks: {workload.name}, {engine}", 0.3 + 0.7 * i / len(lanes))
         with _one_thread():
             lane = Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
-            parts = _parts(lane, workload, ranks, count, rounds)
-        rows += _rows(lane, workload, parts, line, ranks)
-        for row in rows:
-            if row["ranks"] == 2 and row["workload"] == workload.name and row["engine"] == engine:
-                row["measured_seconds"] = together.get((engine, workload.name))
+            own = _own(lane, workload, ranks, count, rounds)
+        rows += _rows(lane, workload, own, line, ranks, together.get((engine, workload.name)))
     report("ranks: done", 1.0)
     return rows
 
@@ -144,44 +133,33 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _parts(lane: Lane, workload: Workload, ranks: Sequence[int], count: int, rounds: int) -> Parts:
-    """Means over the flat vector of the fastest of some rounds: other work only adds time."""
-    budget = workload.compute_budget
-    slices = sorted({ceil(budget / r) for r in ranks})
-    limit = workload.sequential_block if lane.engine == "sequential" else budget
-    steps: dict[int, list[list[Step]]] = {}
-    for size in sorted({min(size, limit) for size in slices}):
-        places = positions(lane.n, size, count)
-        for place in places[:1] if steps else places:
-            lane.step(place, size)  # checks of each tensor, compilation, first allocations
-        steps[size] = [[lane.step(place, size) for place in places] for _ in range(rounds)]
-
-    def mean(size: int, what: str) -> float:
-        def seconds(step: Step) -> float:
-            return sum(step.probes.values()) if what == "probes" else float(getattr(step, what))
-
-        columns = zip(*steps[size], strict=True)
-        return sum(min(map(seconds, column)) for column in columns) / count
-
-    largest = max(steps)
-    probes = {
-        # A closure's probes cost the same each: more of them than were measured are multiples.
-        size: mean(min(size, limit), "probes") * size / min(size, limit)
-        for size in slices
-    }
-    return Parts(mean(largest, "forward"), mean(largest, "update"), probes)
+def _own(
+    lane: Lane, workload: Workload, ranks: Sequence[int], count: int, rounds: int
+) -> dict[int, float]:
+    """Processor seconds of a step that probes a slice, by the size of the slice."""
+    slices = {ceil(workload.compute_budget / r) for r in ranks}
+    if lane.engine != "sequential":
+        return {size: seconds(lane, size, count, rounds) for size in sorted(slices)}
+    # The probes of a closure cost the same each: a few are measured, more are multiples.
+    one, some = (seconds(lane, size, count, rounds) for size in (1, 1 + _SOME))
+    return {size: one + (size - 1) * (some - one) / _SOME for size in slices}
 
 
 def _rows(
-    lane: Lane, workload: Workload, parts: Parts, line: Line, ranks: Sequence[int]
+    lane: Lane,
+    workload: Workload,
+    own: dict[int, float],
+    line: Line,
+    ranks: Sequence[int],
+    measured: float | None = None,
 ) -> list[Row]:
     budget = workload.compute_budget
     exchanges = exchanges_per_step(list(lane.sizes.values()), budget)
-    alone = parts.forward + parts.update + parts.probes[budget]
     rows = []
     for r in ranks:
-        own = parts.forward + parts.update + parts.probes[ceil(budget / r)]
+        size = ceil(budget / r)
         doubling, ring = exchange(line, r, budget)
+        step = own[size] + exchanges * doubling
         rows.append(
             {
                 "workload": workload.name,
@@ -189,15 +167,13 @@ def _rows(
                 "parameters": lane.n,
                 "compute_budget": budget,
                 "ranks": r,
-                "slice": ceil(budget / r),
-                "forward_seconds": parts.forward,
-                "update_seconds": parts.update,
-                "probe_seconds": parts.probes[ceil(budget / r)],
+                "slice": size,
+                "rank_seconds": own[size],
+                "measured_rank_seconds": measured if r == 2 else None,  # in a real shared step
                 "exchange_seconds": exchanges * doubling,
-                "step_seconds": own + exchanges * doubling,
-                "speedup": alone / (own + exchanges * doubling),
-                "ring_step_seconds": own + exchanges * ring,
-                "measured_seconds": None,
+                "step_seconds": step,
+                "speedup": own[budget] / step,
+                "ring_step_seconds": own[size] + exchanges * ring,
                 "exchanges_per_step": exchanges,
                 "bytes_per_rank": message_bytes(r, budget),
                 "latency_seconds": line.latency,
@@ -253,21 +229,19 @@ def summary(rows: list[Row]) -> list[str]:
         f"{1e9 * line['seconds_per_byte']:,.2f} ns a byte (measured)."
     ]
     for (workload, engine), mine in by_lane(rows).items():
-        first, best = mine[0], max(mine, key=lambda row: row["speedup"])
+        best = max(mine, key=lambda row: row["speedup"])
         point = dominates_from(mine)
-        where = "up to the last" if point is None else f"from {point:,} ranks on"
-        verb = "does not dominate" if point is None else "dominates"
-        two = next((row for row in mine if row["measured_seconds"]), None)
-        beside = (
-            f" Two real ranks take {1e3 * two['measured_seconds']:,.1f} ms, the model says "
-            f"{1e3 * two['step_seconds']:,.1f}."
-            if two
-            else ""
-        )
         sentences.append(
-            f"{workload}, {engine}: {1e3 * first['step_seconds']:,.1f} ms a step on one rank, of "
-            f"which {1e3 * (first['forward_seconds'] + first['update_seconds']):,.2f} are not "
-            f"shared; at best {best['speedup']:,.1f} times faster, on {best['ranks']:,} ranks; "
-            f"communication {verb} {where}.{beside}"
+            f"{workload}, {engine}: {_milliseconds(mine[0])} ms a step on one rank, "
+            f"{_milliseconds(best)} on {best['ranks']:,}, which is the best "
+            f"({best['speedup']:,.1f} times faster); communication is "
+            + ("never more than half." if point is None else f"more than half from {point:,} on.")
         )
+        for row in mine:
+            if row["measured_rank_seconds"]:
+                real, alone = 1e3 * row["measured_rank_seconds"], 1e3 * row["rank_seconds"]
+                sentences[-1] += (
+                    f" Of a real rank of two a step takes {real:,.1f} ms of its processor, of a "
+                    f"process that makes its slice alone {alone:,.1f}."
+                )
     return sentences

@@ -1,14 +1,18 @@
-"""Two real ranks on this machine: what an exchange takes, and what a shared step takes."""
+"""Two real ranks on this machine: what an exchange takes, and what a step takes of each of them.
+
+Steps are measured in time of the processor: with one thread that is the time they take when nothing
+else runs, also on a machine where something does.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +36,7 @@ class Plan(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Seconds of an exchange by size, and of a shared step by lane."""
+    """Seconds of an exchange by size, and processor seconds of a shared step by lane."""
 
     exchanges: list[float]
     steps: list[float]
@@ -102,25 +106,36 @@ def _exchange(ranks: Ranks, words: int, repeats: int) -> float:
 
 
 def _step(engine: str, workload: Workload, plan: Plan) -> float:
-    """The mean over places of the flat vector of the fastest step there."""
+    """What a step takes of this rank, on average over the flat vector."""
     lane = Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
     # Checksums have a time of their own, and are rare.
     shard = Shard(lane.optimizer, check_every=10**9)
-    lane.optimizer.compute_budget = workload.compute_budget
-    places = positions(lane.n, workload.compute_budget, plan.positions)
-    for place in places:  # checks, compilation, first allocations
-        _one(lane, shard, place)
-    times = [[_one(lane, shard, place) for place in places] for _ in range(plan.rounds)]
-    return float(sum(map(min, zip(*times, strict=True))) / len(places))
+    return seconds(lane, workload.compute_budget, plan.positions, plan.rounds, shard)
 
 
-def _one(lane: Lane, shard: Shard, place: int) -> float:
-    schedule: Any = lane.optimizer._schedule
+def seconds(
+    lane: Lane,
+    budget: int,
+    count: int,
+    rounds: int,
+    share: Callable[[Any], Any] = lambda closure: closure,
+) -> float:
+    """Processor seconds of a step: the fastest of some rounds, the mean of some places."""
+    schedule = lane.optimizer._schedule
     assert isinstance(schedule, Cyclic)
-    schedule.count = place
-    started = perf_counter()
-    lane.optimizer.step(shard(lane.objective(*lane.data)))
-    return perf_counter() - started
+    lane.optimizer.compute_budget = budget
+
+    def step(place: int) -> float:
+        schedule.count = place
+        started = process_time()
+        lane.optimizer.step(share(lane.objective(*lane.data)))
+        return process_time() - started
+
+    places = positions(lane.n, budget, count)
+    for place in places:  # checks of each tensor, compilation, first allocations
+        step(place)
+    times = [[step(place) for place in places] for _ in range(rounds)]
+    return float(sum(map(min, zip(*times, strict=True))) / count)
 
 
 def positions(n: int, budget: int, count: int) -> list[int]:
