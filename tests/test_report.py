@@ -441,13 +441,13 @@ def test_a_plan_that_nobody_knows_has_curves_and_a_table(made):
 
 
 def test_coherence_is_drawn_for_runs_that_carried_it(made):
-    totals, more, tensors = made["table-main"].coherence
+    (totals,), (more, tensors) = made["table-main"].coherence
     assert [p.title for p in totals.panels] == ["SARCOS: correlation", "SARCOS: relative change"]
     assert [p.title for p in more.panels] == ["SARCOS: age mean"]
     (curve,) = totals.panels[0].curves
     assert curve.name == "CoCD (paper's settings)" and len(curve.points) == 12
     assert [c.name for c in tensors.panels[0].curves] == ["0.weight", "1.weight", "2.weight"]
-    assert made["figure-smoothing"].coherence == ()
+    assert made["figure-smoothing"].coherence == ((), ())
 
 
 def test_every_run_is_listed_with_every_setting(made):

@@ -7,7 +7,7 @@ tensor are a chart of their own for each series.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._look.colours import ramp
 from . import text
@@ -20,22 +20,27 @@ _ORDER = (*_MOST, "regression", "smoothness", "step_norm", "step_max", "age_mean
 _COUNTS = ("pairs", "first", "steps", "from", "to")  # how much was seen, not what
 
 
-def coherence(name: str, series: Sequence[Series]) -> list[Chart]:
-    """The charts of a plan: what matters most, then the other totals, then by tensor."""
+class Coherence(NamedTuple):
+    """What matters most, and the other totals and tensors for who asks."""
+
+    most: tuple[Chart, ...]
+    rest: tuple[Chart, ...]
+
+
+def coherence(name: str, series: Sequence[Series]) -> Coherence:
+    """The charts of a plan."""
     carrying = [s for s in series if _paths(s)]
     places = dict.fromkeys((s.task, s.run["group"]) for s in carrying)
     groups = [[s for s in carrying if (s.task, s.run["group"]) == place] for place in places]
     most = [p for own in groups for p in _totals(own, lambda what: what in _MOST)]
     rest = [p for own in groups for p in _totals(own, lambda what: what not in _MOST)]
-    charts = [
-        Chart(f"{name}-coherence", "Coherence over time", tuple(most), 2),
-        Chart(f"{name}-coherence-more", "More of what was observed", tuple(rest), 3),
-    ]
+    first = Chart(f"{name}-coherence", "Coherence over time", tuple(most), 2)
+    charts = [Chart(f"{name}-coherence-more", "More of what was observed", tuple(rest), 3)]
     for own in groups:
         for s, label in zip(own, text.names(own), strict=True):
             title = f"{_where(s)}, {label}: by tensor"
-            charts.append(Chart(f"{name}-coherence-{len(charts) - 1}", title, _parts(s), 2))
-    return [chart for chart in charts if chart.panels]
+            charts.append(Chart(f"{name}-coherence-{len(charts)}", title, _parts(s), 2))
+    return Coherence((first,) if most else (), tuple(c for c in charts if c.panels))
 
 
 def _where(series: Series) -> str:

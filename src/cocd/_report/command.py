@@ -54,7 +54,7 @@ def write(rows: Rows, made: Sequence[Section], out: Path) -> Path:
     """The page and all figures below `out`; gives the page."""
     out.mkdir(parents=True, exist_ok=True)
     for section in made:
-        for chart in (*section.charts, *section.coherence[:1]):  # by tensor: on the page alone
+        for chart in (*section.charts, *section.coherence.most):  # the rest is on the page alone
             figures.write(chart, out / "figures")
     file = out / "index.html"
     file.write_text(page(rows, made), encoding="utf-8")
@@ -65,7 +65,7 @@ def write_markdown(rows: Rows, made: Sequence[Section], file: Path) -> Path:
     """The page of documentation and the pictures that it shows; gives the page."""
     folder = file.parent / "figures"
     for section in made:
-        for chart in (*section.charts, *section.coherence[:1]):
+        for chart in (*section.charts, *section.coherence.most):
             figures.write(chart, folder, kinds=("svg",))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(markdown(rows, made), encoding="utf-8")

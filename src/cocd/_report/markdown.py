@@ -44,9 +44,7 @@ def _section(section: Section, figures: str) -> str:
     tables = [_table(table) for table in section.tables]
     charts = [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.charts]
     parts += charts + tables if section.figure_first else tables + charts
-    if section.coherence:
-        first = section.coherence[0]
-        parts.append(f"![{first.title}]({figures}/{first.name}.svg)\n")
+    parts += [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.coherence.most]
     parts.append(_settings(section.runs))
     return "\n".join(parts)
 

@@ -79,12 +79,10 @@ def _section(section: Section) -> str:
     parts += charts + tables if section.figure_first else tables + charts
     if not section.charts:
         parts.append(command)
-    if section.coherence:
-        first, *others = section.coherence
-        parts.append(_figure(first, command))
-        if others:
-            inner = "".join(_figure(chart, command) for chart in others)
-            parts.append(_details(f"More on coherence, and by tensor ({len(others)})", inner))
+    parts += [_figure(chart, command) for chart in section.coherence.most]
+    if section.coherence.rest:
+        inner = "".join(_figure(chart, command) for chart in section.coherence.rest)
+        parts.append(_details("More on coherence, also by tensor", inner))
     count = len(section.runs.rows)
     label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
     parts.append(_details(label, _table(section.runs, titled=False)))
@@ -165,7 +163,11 @@ def _footer(rows: Rows) -> str:
 
 
 def _data(sections: Sequence[Section]) -> str:
-    charts = {c.name: _chart(c) for s in sections for c in (*s.charts, *s.coherence)}
+    charts = {
+        c.name: _chart(c)
+        for s in sections
+        for c in (*s.charts, *s.coherence.most, *s.coherence.rest)
+    }
     # In a script element nothing but its own end tag would be read as markup.
     return json.dumps(charts, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import words
 from .charts import Chart
-from .coherence import coherence
+from .coherence import Coherence, coherence
 from .plans import PLANS, Plan, generic
 from .read import Result
 from .series import Series, group, rank
@@ -29,7 +29,7 @@ class Section:
     sentences: tuple[str, ...]
     against_paper: tuple[str, ...]
     charts: tuple[Chart, ...]
-    coherence: tuple[Chart, ...]
+    coherence: Coherence
     tables: tuple[Table, ...]
     runs: Table
 
@@ -73,7 +73,7 @@ def _section(plan: str, smoke: bool, series: list[Series]) -> Section:
         sentences=() if smoke else tuple(content.sentences),
         against_paper=() if smoke else tuple(content.against_paper),
         charts=tuple(c for c in content.charts if any(p.curves for p in c.panels)),
-        coherence=tuple(coherence(name, series)),
+        coherence=coherence(name, series),
         tables=tuple(t for t in content.tables if t.rows),
         runs=runs(series),
     )
