@@ -242,7 +242,8 @@ def test_four_workers_on_a_function_that_sleeps():
         callback=lambda intermediate_result: stamps.append(time.monotonic()),
     )
     steps = np.diff(stamps)  # the processes have been started by then
-    assert result.nit == 4 and np.median(steps) < 65 * 0.02 / 3
+    # The quietest step: what else runs on the machine is not what is measured.
+    assert result.nit == 4 and min(steps) < 65 * 0.02 / 3
 
 
 # --- leaving -------------------------------------------------------------------------------------
@@ -260,10 +261,12 @@ def run_script(script, *args):
 
 
 ENDLESS = """
-import sys, numpy as np, cocd, blackboxes
+import pathlib, sys, numpy as np, cocd, blackboxes
 if __name__ == "__main__":
+    def stepped(result):
+        pathlib.Path("stepped").touch()
     result = cocd.minimize(blackboxes.slow, np.ones(6), args=(0.02, sys.argv[1]), lr=0.001,
-                           eps=0.1, ftol=None, maxfev=10**9, workers=2)
+                           eps=0.1, ftol=None, maxfev=10**9, workers=2, callback=stepped)
     print(result.status, result.fun <= blackboxes.bowl(np.ones(6)), result.message)
 """
 
@@ -281,9 +284,11 @@ def endless(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=tmp_path,
     )
     with process:
         wait_until(lambda: len(list((tmp_path / "pids").iterdir())) == 2)
+        wait_until((tmp_path / "stepped").exists)  # before that nothing need have been seen
         yield process, tmp_path / "pids"
         process.kill()
 

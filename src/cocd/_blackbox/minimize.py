@@ -208,8 +208,8 @@ class _Run:
         try:
             self._search.tell(answers.values[rows], rows)
         except NonFiniteLoss as error:
-            why = "; ".join(answers.reasons) or str(error)
-            raise NonFiniteLoss(f"{error} ({why})" if why not in str(error) else why) from None
+            why = list(answers.reasons)[-1]
+            raise NonFiniteLoss(f"{error} ({why})") from None
         answers.begin(0)
 
     def _result(self) -> OptimizeResult:
