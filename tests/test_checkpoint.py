@@ -119,10 +119,10 @@ def test_versions(tmp_path):
 # --- runs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("eps", [0.1, None])
+@pytest.mark.parametrize("rule", [PLAIN, {**PLAIN, "eps": None}, {}], ids=["lr", "radius", "auto"])
 @pytest.mark.parametrize("at", [1, 10, 11, 27, 44, 63, 64])
-def test_a_run_that_ends_anywhere_goes_on_the_same(at, eps, tmp_path):
-    options = {**PLAIN, "eps": eps, "maxfev": 64, "rng": 5}
+def test_a_run_that_ends_anywhere_goes_on_the_same(at, rule, tmp_path):
+    options = {**rule, "maxfev": 64, "rng": 5}
     straight, all_calls = counted()
     reference = cocd.minimize(straight, ONES, **options)
     options |= {"checkpoint": tmp_path / "c", "checkpoint_every": 0}
@@ -140,7 +140,7 @@ def test_a_run_that_ends_anywhere_goes_on_the_same(at, eps, tmp_path):
     result = cocd.minimize(again, ONES, **{**options, "rng": 6 if saved else 5})
     assert result.x.tobytes() == reference.x.tobytes()
     assert (result.fun, result.nfev, result.nit) == (reference.fun, reference.nfev, reference.nit)
-    assert len(calls) + len(more) < len(all_calls) + 10  # at most one phase is made twice
+    assert len(calls) + len(more) <= len(all_calls) + 2 * 6 + 1  # at most one phase, again
     assert np.array_equal(more, all_calls[len(all_calls) - len(more) :])
 
 
