@@ -29,6 +29,9 @@ COMMANDS = (
     Command("bench", "measure what a step costs", "cocd._bench.command"),
     Command("data", "find or download the paper's data", "cocd.data.command", extra="experiments"),
     Command(
+        "list", "the plans, and what each costs here", "cocd._experiments.listing", "experiments"
+    ),
+    Command(
         "reproduce",
         "run a plan: a table or figure of the paper",
         "cocd._experiments.reproduce",

@@ -73,7 +73,7 @@ class Training:
         return {"coherence": _compact(seen)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers, strings, lists, dicts and tensors."""
+        """Numbers, strings, lists, dicts and tensors; live ones, to be written before a step."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

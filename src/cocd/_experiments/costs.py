@@ -1,0 +1,85 @@
+"""What a run takes here: a stored table of costs, scaled by a quick measurement."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+from . import methods, tasks
+from .plans import paper
+from .runs import Run
+from .training import Training
+
+# Milliseconds on one thread of the machine on which the table was made: for a coordinate probed
+# through `cocd.trace` (in float32 and in float64), a direction, a step with gradients, and a pass
+# over the held-out rows.
+TABLE: dict[str, dict[str, float]] = {
+    "sarcos": {"float32": 0.078, "float64": 0.16, "direction": 3.2, "gradient": 2.2, "held": 8},
+    "mnist": {"float32": 0.65, "float64": 1.7, "direction": 55, "gradient": 48, "held": 2900},
+    "cifar10": {"float32": 0.81, "float64": 2.1, "direction": 75, "gradient": 65, "held": 3600},
+    "cifar10-resnet": {
+        "float32": 30,
+        "float64": 60,
+        "direction": 600,
+        "gradient": 600,
+        "held": 60e3,
+    },
+    "error-bound": {"float32": 0.05, "float64": 0.1, "held": 8},
+}
+REFERENCE = 5.0  # milliseconds of a CoCD step on SARCOS with the paper's settings, there and then
+MEASUREMENT = 10.0  # seconds that a process of its own takes to measure memory
+RESNET_BATCH = 32  # to which the table's numbers belong
+
+
+def seconds(run: Run, speed: float = 1.0) -> float:
+    """An estimate of what the run takes on a machine that is `speed` times as fast.
+
+    >>> run = paper.make("x", "sarcos", "cocd", "CoCD", {}, epochs=50)
+    >>> 60 < seconds(run) < 600
+    True
+    """
+    if not run.epochs:
+        return MEASUREMENT / speed
+    options, table = run.options, TABLE[run.task]
+    if "compute_budget" in options:
+        step = int(options["compute_budget"]) * table[str(options.get("dtype", "float32"))]
+    elif methods.find(run.method).first_order:
+        step = table["gradient"]
+    else:
+        step = int(options["directions"]) * table["direction"]
+    if run.task == "cifar10-resnet":
+        step *= int(options["batch_size"]) / RESNET_BATCH
+    total = run.epochs * (run.steps_per_epoch * step + table["held"])
+    if run.task == "error-bound":  # the first sweep, and all coordinates at every sample
+        every = tasks.network(run).parameters()
+        total += (1 + run.epochs) * sum(p.numel() for p in every) * table["float64"]
+    return total / 1e3 / speed
+
+
+def measure_speed(limit: float = 1.0) -> float:
+    """How many times as fast as the table's machine this one is, by steps of CoCD on SARCOS."""
+    run = paper.make("list", "sarcos", "cocd", "CoCD", {}, smoke=True)
+    with torch.random.fork_rng(devices=[]):
+        training = Training(run, tasks.load(run, None))
+        for _ in range(20):  # loops are compiled, engines checked
+            training.step()
+        began, steps = perf_counter(), 0
+        while (spent := perf_counter() - began) < limit:
+            training.step()
+            steps += 1
+    return REFERENCE / 1e3 / (spent / steps)
+
+
+def duration(seconds: float) -> str:
+    """In the unit that suits.
+
+    >>> [duration(s) for s in (3, 200, 7000, 300_000)]
+    ['3 s', '3 min', '1.9 h', '3.5 days']
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
