@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from . import costs, plans
 
@@ -19,42 +17,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table."""
+    """Print the list."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         speed = 1.0 if args.quick else costs.measure_speed()
     finally:
         torch.set_num_threads(threads)
-    table = Table(caption=caption(speed, args.quick), caption_justify="left")
-    for name in ("plan", "what it is"):
-        table.add_column(name, overflow="fold")
-    for name in ("task", "runs", "epochs", "time"):
-        table.add_column(name, justify="left" if name == "task" else "right", no_wrap=True)
-    for cells in rows(speed):
-        if cells[0]:
-            table.add_section()
-        table.add_row(*cells)
-    Console().print(table)
+    print("\n".join([*lines(speed), "", caption(speed, args.quick)]))
     return 0
 
 
-def rows(speed: float) -> list[tuple[str, str, str, str, str, str]]:
-    """A line for each plan and task; one seed.
+def lines(speed: float) -> list[str]:
+    """What each plan is, then a line for each of its tasks; one seed.
 
-    >>> rows(1.0)[0][:4]
-    ('table-main', '...', 'sarcos', '3...')
+    >>> lines(1.0)[:2]
+    ['table-main: ...', '  sarcos ... runs ... epochs ...']
     """
-    lines = []
+    out = []
     for plan, module in plans.PLANS.items():
-        name, about = plan, module.ABOUT
+        out.append(f"{plan}: {module.ABOUT}")
         for task in (*module.TASKS, *getattr(module, "OPTIONAL", ())):
             made = list(plans.generate(plan, tasks=[task]))
             time = costs.duration(sum(costs.seconds(run, speed) for run in made))
-            epochs = str(module.EPOCHS or "-")
-            lines.append((name, about, task, str(len(made)), epochs, time))
-            name = about = ""
-    return lines
+            epochs = f"{module.EPOCHS:>2} epochs" if module.EPOCHS else " " * 9
+            out.append(f"  {task:<20}{len(made):>3} runs  {epochs}  {time:>10}")
+    return out
 
 
 def caption(speed: float, quick: bool) -> str:
@@ -63,7 +51,7 @@ def caption(speed: float, quick: bool) -> str:
         source = "Times are stored ones, of another machine."
     else:
         source = (
-            f"Times are stored ones, scaled by {1 / speed:.2f}: what a step of CoCD on SARCOS took "
-            "here just now over what it took there."
+            f"Times are stored ones, scaled by {1 / speed:.2f}: what a step of CoCD on SARCOS\n"
+            "took here just now over what it took there."
         )
-    return f"{source} One seed, one thread; two processes share a plan and halve them."
+    return f"{source} One seed, one thread;\ntwo processes share a plan and halve them."
