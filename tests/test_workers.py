@@ -266,7 +266,7 @@ if __name__ == "__main__":
     def stepped(result):
         pathlib.Path("stepped").touch()
     result = cocd.minimize(blackboxes.slow, np.ones(6), args=(0.02, sys.argv[1]), lr=0.001,
-                           eps=0.1, ftol=None, maxfev=10**9, workers=2, callback=stepped)
+                           eps=0.1, ftol=None, maxfev=30_000, workers=2, callback=stepped)
     print(result.status, result.fun <= blackboxes.bowl(np.ones(6)), result.message)
 """
 
