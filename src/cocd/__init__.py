@@ -12,6 +12,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from . import baselines, networks, reference, rules
+from ._adaptive import AutoCoCD
 from ._blackbox import AskTell, minimize, scipy_method
 from ._engines import Objective, trace
 from ._gradient import CoherentGradient
@@ -25,6 +26,7 @@ except PackageNotFoundError:  # running from a source tree that was never instal
 
 __all__ = [
     "AskTell",
+    "AutoCoCD",
     "CoCD",
     "CoherentGradient",
     "EngineWarning",

@@ -180,7 +180,7 @@ class Auto:
 
     def _settle(self, search: Search) -> None:
         """Move to the best of what was seen, or make everything smaller."""
-        self._length.learn(search.best)
+        self._length.learn(search.length, search.best)
         spare, point = self._spare
         if not min(search.value, spare) < self._f:
             self._fail()
@@ -247,7 +247,7 @@ class Auto:
                 "length": search.length,
                 "lengths": list(search.lengths),
                 "seen": [list(pair) for pair in search.seen],
-                "rounds": search._rounds,
+                "rounds": search.rounds,
             },
         }
 
@@ -268,7 +268,7 @@ class Auto:
                 saved["f0"],
                 saved["slope"],
                 saved["length"],
-                [float(s) for s in saved["lengths"]],
-                [(float(s), float(v)) for s, v in saved["seen"]],
-                int(saved["rounds"]),
+                lengths=[float(s) for s in saved["lengths"]],
+                seen=[(float(s), float(v)) for s, v in saved["seen"]],
+                rounds=int(saved["rounds"]),
             )

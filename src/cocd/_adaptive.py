@@ -1,0 +1,327 @@
+"""`AutoCoCD`: coordinate descent that tunes itself. `cocd._auto` has the mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import cos, inf, isnan, nan, pi
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._auto import Length, Search, scaled
+from ._coordinate import CoordinateMethod
+from ._evaluate import Closure, Evaluations
+from ._layout import Run, views
+from ._options import check_count
+from ._probe import probe
+from ._schedule import Cyclic
+
+_BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
+_EPS = 0.3
+_REACH = 3.0  # no coordinate moves further than so many radii at once
+_DAMPING = 0.1  # of a block's mean curvature: less than that counts as that much
+_PART = 0.5  # of the step that is best on one mini-batch: the rest of it is the batch's own
+_LEAST = 0.02  # of that part, when the evaluations that were announced have been made
+_EVERY = 4  # sweeps from one measurement of the curvature to the next
+_NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
+_LOST = 3.0  # times the lowest running loss: the point where that was is restored
+
+
+class AutoCoCD(CoordinateMethod):
+    """Coordinate descent without a learning rate: train on losses alone, and tune nothing.
+
+    Each step probes a small block of coordinates, divides each slope by its own curvature, settles
+    the length of the step by two evaluations along it, and moves the block by half of that. Every
+    fourth sweep measures slope and curvature by central differences; the sweeps between remember
+    the curvature and need one evaluation a coordinate, not two. See docs/adaptive.md for why, and
+    for what else was tried.
+
+    Args:
+        params: parameters, named parameters or groups, as for any torch optimizer.
+        lr: where the search for the length of steps begins, as a multiple of each block's Newton
+            step; None for 1. It is forgotten within a few sweeps. Schedulers act on the ratio of
+            a group's `lr` to this first one.
+        eps: the radius of the probes; None for 0.3.
+        compute_budget: B, coordinates probed a step; None for 16.
+        memory_budget: m, estimates remembered; None for all n.
+        max_evaluations: how many evaluations there will be in all. Steps shrink to nothing
+            towards that number, along a cosine. None: they do not shrink.
+        weight_decay: the objective is the loss plus this half of the parameters' square.
+        nonfinite: as for `CoCD`.
+        modules: as for `CoCD`.
+
+    >>> import torch, cocd
+    >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
+    >>> optimizer = cocd.AutoCoCD([x], compute_budget=1)
+    >>> for _ in range(60):
+    ...     loss = optimizer.step(lambda: 100 * (x[0] - 1) ** 2 + 0.01 * (x[1] - 1) ** 2)
+    >>> [round(v, 2) for v in x.tolist()]
+    [1.0, 1.0]
+    """
+
+    _whole = (*CoordinateMethod._whole, "max_evaluations")
+    _kept = (
+        *CoordinateMethod._kept,
+        "max_evaluations",
+        "_first_lr",
+        "_lengths",
+        "_curvature",
+        "_guard",
+    )
+
+    def __init__(
+        self,
+        params: Any,
+        *,
+        lr: float | None = None,
+        eps: float | None = None,
+        compute_budget: int | None = None,
+        memory_budget: int | None = None,
+        max_evaluations: int | None = None,
+        weight_decay: float = 0.0,
+        nonfinite: str = "skip",
+        modules: Any = None,
+    ) -> None:
+        if max_evaluations is not None:
+            max_evaluations = check_count("max_evaluations", max_evaluations)
+        self.max_evaluations = max_evaluations
+        self._first_lr = 1.0 if lr is None else lr
+        self._lengths: dict[int, Length] = {}  # of each tensor
+        self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
+        self._guard = Guard()
+        self._pending: list[tuple[Run, Tensor]] = []
+        super().__init__(
+            params,
+            {
+                "lr": self._first_lr,
+                "eps": _EPS if eps is None else eps,
+                "weight_decay": weight_decay,
+            },
+            compute_budget=compute_budget if compute_budget is not None else 1,
+            memory_budget=memory_budget,
+            difference="central",
+            nonfinite=nonfinite,
+            modules=modules,
+        )
+        if self._first_lr == 0:
+            raise ValueError("lr must be above 0, got 0; it is where the search begins")
+        if compute_budget is None:
+            self.compute_budget = min(_BUDGET, self._memory.m)
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Probe, scale, search, move; returns the loss at x_t, before the update."""
+        return self._run(closure)
+
+    # --- one step ------------------------------------------------------------------------------
+
+    def _refresh(self, evaluate: Evaluations) -> None:
+        options = self._groups_by_tensor()
+        self._follow()
+        B = self._budget()
+        block = self._memory.block(self._schedule, B)
+        runs = [segment.run for segment in block]
+        known = self._known_curvature(runs)
+        sides = self._sides(known)
+        times = 1.0 if sides == "central" else _NARROW
+        loss, fresh = probe(
+            evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
+        )
+        eps = np.repeat(
+            [float(options[id(self._tensors[r.tensor])]["eps"]) for r in runs], list(map(len, runs))
+        )
+        g = fresh.first.numpy().copy()
+        if fresh.second is not None:
+            c = fresh.second.numpy()
+            c = np.where(np.isnan(known), c, (known + c) / 2)
+        else:  # f(x + r) - f(x) = r g + r^2 c / 2: the curvature is known
+            c, sign = known, 1 if sides == "forward" else -1
+            g -= sign * times * eps * c / 2
+        slopes = torch.from_numpy(g)
+        finite = self._check_finite(block, slopes)
+        move = self._search(evaluate, loss, runs, g, c, eps, options)
+        evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+
+        for observe in self._observers:
+            observe(block, slopes)
+        self._memory.write(block, slopes, finite)
+        if fresh.second is not None:
+            self._remember_curvature(runs, c)
+        self._schedule.advance(B)
+        self._pending = move
+        self._loss = loss
+
+    def _move(self) -> None:
+        if self._guard.is_lost(self._loss, self._tensors, self._schedule.n / self.compute_budget):
+            for length in self._lengths.values():
+                length.value *= 0.5
+        else:
+            for run, change in self._pending:
+                _add(self._tensors[run.tensor], run, change)
+        self._pending = []
+
+    def _sides(self, known: Any) -> str:
+        """Central where the curvature is due or not known; else the two sides by turns."""
+        assert isinstance(self._schedule, Cyclic)
+        sweep = self._schedule.count // self._schedule.n
+        if sweep % _EVERY == 0 or np.isnan(known).any():
+            return "central"
+        return "forward" if sweep % 2 else "backward"
+
+    def _known_curvature(self, runs: list[Run]) -> Any:
+        if not self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
+            return np.full(sum(map(len, runs)), np.nan)
+        for tensor in self._tensors[len(self._curvature) :]:
+            self._curvature.append(torch.full((tensor.numel(),), torch.nan))
+        parts = [self._curvature[r.tensor][r.start : r.stop] for r in runs]
+        return torch.cat(parts).double().numpy()
+
+    def _remember_curvature(self, runs: list[Run], c: Any) -> None:
+        position = 0
+        for run in runs if self._memory.dense else ():
+            part = torch.from_numpy(c[position : position + len(run)])
+            self._curvature[run.tensor][run.start : run.stop] = part
+            position += len(run)
+
+    def _search(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        runs: list[Run],
+        g: Any,
+        c: Any,
+        radius: Any,
+        options: dict[int, dict[str, Any]],
+    ) -> list[tuple[Run, Tensor]]:
+        """The move of the block: scaled by curvature, as long as two evaluations say."""
+        x = torch.cat([_read(self._tensors[r.tensor], r) for r in runs]).double().cpu().numpy()
+        group = [options[id(self._tensors[r.tensor])] for r in runs]
+        wd = np.repeat([float(g["weight_decay"]) for g in group], [len(r) for r in runs])
+        g, c = g + wd * x, c + wd
+        good = np.isfinite(g) & np.isfinite(c)
+        if not good.any():
+            return []
+        g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
+        floor = _DAMPING * float(np.abs(c[good]).mean())
+        p = scaled(g, c, max(floor, np.finfo(np.float64).tiny), _REACH * radius)
+        slope = float(g @ p)
+        if not slope < 0:
+            return []
+        length = self._lengths.setdefault(runs[0].tensor, Length(self._first_lr, 0.2, 0.5))
+        rounding = 8 * float(torch.finfo(self._tensors[runs[0].tensor].dtype).eps) * abs(loss)
+        longest = float((_REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
+        start = min(length.value, longest)
+        penalty = float(wd @ (x * x)) / 2
+        search = Search(loss + penalty, slope, start, around=(1.0,), rounding=rounding)
+        while search.lengths:
+            search.lengths = [min(s, longest) for s in search.lengths]
+            search.learn(
+                [
+                    self._at(evaluate, runs, s * p) + float(wd @ (x + s * p) ** 2) / 2
+                    for s in search.lengths
+                ]
+            )
+        length.learn(search.length, search.best)
+        part = _PART * self._left(evaluate)
+        moves, position = [], 0
+        for run, options_ in zip(runs, group, strict=True):
+            times = part * search.best * float(options_["lr"]) / self._first_lr
+            change = torch.from_numpy(times * p[position : position + len(run)])
+            if times:
+                moves.append((run, change))
+            position += len(run)
+        return moves
+
+    def _left(self, evaluate: Evaluations) -> float:
+        """From 1 to nearly 0 along a cosine, as the announced evaluations are made."""
+        if self.max_evaluations is None:
+            return 1.0
+        spent = min(1.0, (self.evaluations + evaluate.count) / self.max_evaluations)
+        return max(_LEAST, (1 + cos(pi * spent)) / 2)
+
+    def _at(self, evaluate: Evaluations, runs: list[Run], change: Any) -> float:
+        """The loss with the block moved, which is then as it was, bit for bit."""
+        saved = [_read(self._tensors[r.tensor], r) for r in runs]
+        try:
+            position = 0
+            for run in runs:
+                part = torch.from_numpy(change[position : position + len(run)])
+                _add(self._tensors[run.tensor], run, part)
+                position += len(run)
+            return evaluate.again()
+        finally:
+            for run, values in zip(runs, saved, strict=True):
+                _write(self._tensors[run.tensor], run, values)
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            **super()._snapshot(),
+            "first_lr": float(self._first_lr),
+            "lengths": {str(t): length.value for t, length in self._lengths.items()},
+            "curvature": [values.clone() for values in self._curvature],
+            "guard": self._guard.state_dict(),
+        }
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self._first_lr = float(saved["first_lr"])
+        self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
+        self._curvature = [values.clone() for values in saved["curvature"]]
+        self._guard = Guard.of(saved["guard"])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """After unpickling or copying."""
+        super().__setstate__(state)
+        self._pending = []
+
+
+@dataclass
+class Guard:
+    """Keeps the parameters of the lowest running loss, and puts them back when all seems lost."""
+
+    loss: float = nan  # running mean
+    lowest: float = inf
+    steps: int = 0  # since the copy was made
+    copy: list[Tensor] = field(default_factory=list)
+
+    def is_lost(self, loss: float, tensors: list[Tensor], sweep: float) -> bool:
+        """Learn a step's loss; whether the parameters have just been put back."""
+        self.loss = loss if isnan(self.loss) else self.loss + 0.02 * (loss - self.loss)
+        self.steps += 1
+        if self.copy and self.loss - self.lowest > (_LOST - 1) * max(abs(self.lowest), 1e-12):
+            for tensor, values in zip(tensors, self.copy, strict=False):
+                tensor.copy_(values)
+            self.loss, self.steps = self.lowest, 0
+            return True
+        if self.steps >= max(50, sweep) and self.loss < self.lowest:
+            self.copy = [tensor.detach().clone() for tensor in tensors]
+            self.lowest, self.steps = self.loss, 0
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        copies = [values.clone() for values in self.copy]
+        return {"loss": self.loss, "lowest": self.lowest, "steps": self.steps, "copy": copies}
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> Guard:
+        copies = [values.clone() for values in saved["copy"]]
+        return cls(float(saved["loss"]), float(saved["lowest"]), int(saved["steps"]), copies)
+
+
+def _read(tensor: Tensor, run: Run) -> Tensor:
+    parts = [v.reshape(-1) for v, _, _ in views(tensor.detach(), run.start, run.stop)]
+    return torch.cat(parts) if len(parts) > 1 else parts[0].clone()
+
+
+def _write(tensor: Tensor, run: Run, values: Tensor) -> None:
+    for view, first, last in views(tensor.detach(), run.start, run.stop):
+        view.copy_(values[first - run.start : last - run.start].view_as(view))
+
+
+def _add(tensor: Tensor, run: Run, change: Tensor) -> None:
+    for view, first, last in views(tensor.detach(), run.start, run.stop):
+        part = change[first - run.start : last - run.start].view_as(view)
+        view.add_(part.to(tensor))
