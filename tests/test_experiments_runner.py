@@ -1,9 +1,8 @@
-"""Tasks, methods, steps, rows, divergence: what a run does."""
+"""Rows, divergence, failures, states: what a run does."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from cocd import data
-from cocd._experiments import methods, plans, reproduce, runner, tasks
-from cocd._experiments.plans import paper, tune
+from cocd._experiments import methods, reproduce, runner, tasks
+from cocd._experiments.plans import paper
 from cocd._experiments.runs import Run, Setting
 from cocd._experiments.store import Store, read_rows
 from cocd._experiments.training import Training
@@ -56,9 +54,7 @@ class Quiet:
 def perform(run: Run, folder: Path) -> list[dict[str, Any]]:
     store, quiet = Store(folder / run.key, run), Quiet()
     with store.held():
-        runner.perform(
-            run, store, data=None, header=reproduce.header(run), watch=quiet, stop=quiet
-        )
+        runner.perform(run, store, data=None, header=reproduce.header(run), watch=quiet, stop=quiet)
     return read_rows(store.rows)
 
 
@@ -244,152 +240,3 @@ def test_a_cosine_ends_at_zero() -> None:
     lr = float(run.options["lr"])
     assert rates == pytest.approx([lr * (1 + math.cos(math.pi * k / 6)) / 2 for k in range(6)])
     assert training.optimizer.param_groups[0]["lr"] == pytest.approx(0)
-
-
-# --- batches and scores -------------------------------------------------------------------------
-
-
-def test_every_pass_is_a_new_permutation() -> None:
-    x = torch.arange(10.0)[:, None]
-    batches = tasks.Batches(x, x, 3, seed=0, dtype=torch.float64)
-    passes = [torch.cat([batches.next()[0] for _ in range(3)]).flatten().tolist() for _ in range(3)]
-    assert all(len(set(one)) == 9 for one in passes)
-    assert passes[0] != passes[1] != passes[2]
-    assert batches.next()[0].dtype == torch.float64
-
-
-def test_batches_go_on_from_any_position() -> None:
-    x = torch.arange(10.0)[:, None]
-    for taken in range(8):
-        batches = tasks.Batches(x, x, 3, seed=1, dtype=torch.float32)
-        for _ in range(taken):
-            batches.next()
-        state = batches.state_dict()
-        rest = [batches.next()[1].tolist() for _ in range(5)]
-        other = tasks.Batches(x, x, 3, seed=1, dtype=torch.float32)
-        other.load_state_dict(state)
-        assert [other.next()[1].tolist() for _ in range(5)] == rest
-
-
-def test_a_batch_cannot_be_larger_than_the_data() -> None:
-    x = torch.zeros(10, 1)
-    with pytest.raises(ValueError, match="batch_size must be from 1 to the 10 training rows"):
-        tasks.Batches(x, x, 11, seed=0, dtype=torch.float32)
-
-
-def test_a_score_in_chunks_is_the_score_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = replace(small("sgd", "mnist"), task="cifar10-resnet")
-    task, model = tasks.find(run.task), tasks.network(run)
-    rows = data.generated("cifar10", rows=64)
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
-    whole = tasks.score(task, model, rows.train_x, rows.train_y)
-    monkeypatch.setattr(tasks, "CHUNK", 10)
-    assert tasks.score(task, model, rows.train_x, rows.train_y) == pytest.approx(whole)
-    assert model.training
-    assert all(torch.equal(buffers[name], value) for name, value in model.named_buffers())
-
-
-def test_seeds_give_weights_and_batches_of_their_own() -> None:
-    runs = [small(), replace(small(), seed=1)]
-    a, b = (tasks.network(run)[0].weight for run in runs)  # type: ignore[index]
-    assert not torch.equal(a, b) and torch.equal(a, tasks.network(runs[0])[0].weight)  # type: ignore[index]
-
-
-# --- settings -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        ({"activation": "sine"}, "activation must be one of tanh"),
-        ({"dtype": "float16"}, "dtype must be one of float32"),
-        ({"schedule": "linear"}, "schedule must be 'none' or 'cosine'"),
-        ({"momentum": 0.9}, "cocd has no setting 'momentum'"),
-    ],
-)
-def test_unknown_settings_are_refused(own: dict[str, Setting], said: str) -> None:
-    run = small(**own)
-    with pytest.raises(ValueError, match=said):
-        Training(run, tasks.load(run, None))
-
-
-def test_memory_is_a_share_of_the_coordinates() -> None:
-    run = small(memory_budget=0.25)
-    assert Training(run, tasks.load(run, None)).optimizer.memory_budget == round(12727 / 4)
-
-
-@pytest.mark.parametrize("task", list(paper.STEPS))
-@pytest.mark.parametrize("method", ["cocd", "bccd", "random", "spsa", "zosgd"])
-def test_an_epoch_costs_equal_evaluations(task: str, method: str) -> None:
-    run = paper.make("table-main", task, method, "", {})
-    made = run.steps_per_epoch * methods.cost(method, run.options)
-    expected = paper.STEPS[task] * methods.cost("cocd", paper.COCD[task])
-    assert made == pytest.approx(expected, rel=1e-3)
-
-
-# --- tuning and test rows -----------------------------------------------------------------------
-
-
-def test_tuning_never_asks_for_test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def load(name: str, *, data: Any, split: str, seed: int) -> Any:
-        asked.append((split, seed))
-        return None
-
-    monkeypatch.setattr(tasks.datasets, "load", load)
-    tasks._load.cache_clear()
-    for run in plans.generate("tune", seeds=(0, 1, 2)):
-        tasks.load(run, None)
-    assert asked and set(asked) == {("validation", 0)}  # one split, whatever the seed
-    asked.clear()
-    for plan in plans.PLANS:
-        if plan not in ("tune", "table-memory"):
-            for run in plans.generate(plan, seeds=(0, 1, 2)):
-                tasks.load(run, None)
-    assert set(asked) == {("test", 0)}
-    tasks._load.cache_clear()
-
-
-def test_grids_are_small() -> None:
-    sizes = {
-        (task, entry): len(grid)
-        for task, grids in tune.GRIDS.items()
-        for entry, grid in grids.items()
-    }
-    assert max(sizes.values()) <= 12
-    assert {task for task, _ in sizes} == set(tune.TASKS)
-
-
-def test_the_best_settings_are_those_of_the_validation_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from cocd._cli import main
-
-    def made(lr: float, seed: int, metric: float | None, **change: Any) -> None:
-        own: dict[str, Setting] = {"lr": lr, "eps": 0.1}
-        rest = {"seed": seed, "split": "validation", "group": "bccd", **change}
-        run = paper.make("tune", change.pop("task", "sarcos"), "bccd", "BCCD", own, **rest)
-        store = Store(tmp_path / "tune" / run.key, run)
-        store.folder.mkdir(parents=True)
-        store.append({"row": "run", "key": run.key, **run.to_row()})
-        store.append({"row": "epoch", "epoch": 1, "metric": metric})
-        store.append({"row": "end", "status": "diverged" if metric is None else "done"})
-
-    made(0.05, 0, 30.0)
-    made(0.05, 1, 30.0)
-    made(0.1, 0, 20.0)
-    made(0.1, 1, 50.0)  # a mean of 35
-    made(0.2, 0, 10.0)
-    made(0.2, 1, None)  # diverged with one of the seeds
-    made(0.5, 0, 1.0, split="test")  # not what settings are chosen by
-    assert main(["reproduce", "tune", "--best", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert json.loads(printed.replace("'", '"')) == {"sarcos": {"bccd": {"eps": 0.1, "lr": 0.05}}}
-
-
-def test_best_is_for_tuning_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from cocd._cli import main
-
-    assert main(["reproduce", "table-main", "--best", "--out", str(tmp_path)]) == 2
-    assert "--best is for the plan tune" in capsys.readouterr().err
