@@ -107,7 +107,7 @@ def test_the_command(rows, tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "| ranks | small-mlp, incremental | small-mlp, sequential |" in shown
     assert shown.count("%)") == len(rows)
-    assert "small-mlp, incremental: " in shown and "Of a real rank of two " in shown
+    assert "small-mlp, incremental: " in shown and "Of the slower of two real ranks " in shown
     assert len(json.loads((tmp_path / "rows.json").read_text())) == len(rows)
     assert (tmp_path / "distributed-ranks.svg").exists()
 

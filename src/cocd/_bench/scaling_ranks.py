@@ -1,7 +1,7 @@
 """How a step's time would fall with the number of ranks: a simulation from measured parts.
 
 Measured on this machine, one thread a rank: what a step takes of a rank's processor (the
-unperturbed pass, a slice of the probes, the update) for every size of a slice, and the exchanges
+unperturbed pass, a slice of the probes, the update) for every size of a slice, and exchanges
 of `cocd.distributed` between two local ranks. Modelled: how an exchange grows with the ranks.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil, log2
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import torch
@@ -18,16 +18,17 @@ import torch
 from ..distributed._ranks import Header
 from .lane import Lane, accelerator
 from .measure import Report, Row
-from .two_ranks import Plan, measure, seconds
+from .two_ranks import Plan, measure, positions, seconds
 from .workloads import CIFAR, MNIST, SARCOS, Workload
 
 RANKS = tuple(2**k for k in range(11))  # 1 to 1,024
 POSITIONS = 6
-ROUNDS = 3
+ROUNDS = 2  # the first checks the engines and compiles
 REPEATS = 400
 WORDS = (16, 64, 256, 1024, 4096)
 _COLUMNS = 2  # first and second differences
 _SOME = 4  # probes of a closure that are measured
+_SAMPLED = 4  # ranks whose slices of a block are measured, at most
 
 
 class Line(NamedTuple):
@@ -136,13 +137,26 @@ def _one_thread() -> Iterator[None]:
 def _own(
     lane: Lane, workload: Workload, ranks: Sequence[int], count: int, rounds: int
 ) -> dict[int, float]:
-    """Processor seconds of a step that probes a slice, by the size of the slice."""
-    slices = {ceil(workload.compute_budget / r) for r in ranks}
-    if lane.engine != "sequential":
-        return {size: seconds(lane, size, count, rounds) for size in sorted(slices)}
-    # The probes of a closure cost the same each: a few are measured, more are multiples.
-    one, some = (seconds(lane, size, count, rounds) for size in (1, 1 + _SOME))
-    return {size: one + (size - 1) * (some - one) / _SOME for size in slices}
+    """Processor seconds of a step that probes a slice, by the size of the slice.
+
+    That of the slowest rank, among some of them, on average over blocks of the flat vector.
+    """
+    budget = workload.compute_budget
+    blocks = positions(lane.n, budget, count)
+    if lane.engine == "sequential":
+        # The probes of a closure cost the same each: a few are measured, more are multiples.
+        one, some = (fmean(seconds(lane, size, blocks, rounds)) for size in (1, 1 + _SOME))
+        slices = {ceil(budget / r) for r in ranks}
+        return {size: one + (size - 1) * (some - one) / _SOME for size in slices}
+    own = {}
+    for size, r in {ceil(budget / r): min(r, budget) for r in reversed(ranks)}.items():
+        offsets = [budget * rank // r for rank in positions(r, 1, min(r, _SAMPLED))]
+        places = [block + offset for block in blocks for offset in offsets]
+        found = seconds(lane, size, places, rounds)
+        own[size] = fmean(
+            max(found[k : k + len(offsets)]) for k in range(0, len(found), len(offsets))
+        )
+    return own
 
 
 def _rows(
@@ -241,7 +255,7 @@ def summary(rows: list[Row]) -> list[str]:
             if row["measured_rank_seconds"]:
                 real, alone = 1e3 * row["measured_rank_seconds"], 1e3 * row["rank_seconds"]
                 sentences[-1] += (
-                    f" Of a real rank of two a step takes {real:,.1f} ms of its processor, of a "
-                    f"process that makes its slice alone {alone:,.1f}."
+                    f" Of the slower of two real ranks a step takes {real:,.1f} ms of its "
+                    f"processor, of a process that makes such slices alone {alone:,.1f}."
                 )
     return sentences

@@ -83,7 +83,7 @@ def _rank(pipe: Connection, place: str, rank: int, plan: Plan) -> None:
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
     ranks = Ranks(None)
     exchanges = [_exchange(ranks, words, plan.repeats) for words in plan.words]
-    steps = [_step(engine, workload, plan) for engine, workload in plan.lanes]
+    steps = [_step(ranks, engine, workload, plan) for engine, workload in plan.lanes]
     if rank == 0:
         pipe.send_bytes(pickle.dumps(Found(exchanges, steps)))
     pipe.close()
@@ -105,22 +105,25 @@ def _exchange(ranks: Ranks, words: int, repeats: int) -> float:
     return sorted(times[10:])[repeats // 4]  # the first ones open connections
 
 
-def _step(engine: str, workload: Workload, plan: Plan) -> float:
-    """What a step takes of this rank, on average over the flat vector."""
+def _step(ranks: Ranks, engine: str, workload: Workload, plan: Plan) -> float:
+    """What a step takes of the slower of the two ranks, on average over the flat vector."""
     lane = Lane(engine, workload.model(), workload.loss, workload.data(), workload.settings)
     # Checksums have a time of their own, and are rare.
     shard = Shard(lane.optimizer, check_every=10**9)
-    return seconds(lane, workload.compute_budget, plan.positions, plan.rounds, shard)
+    budget = workload.compute_budget
+    mine = seconds(lane, budget, positions(lane.n, budget, plan.positions), plan.rounds, shard)
+    words = torch.tensor(mine, dtype=torch.float64).view(torch.int64)
+    return ranks.gather(words).view(torch.float64).amax(0).mean().item()
 
 
 def seconds(
     lane: Lane,
     budget: int,
-    count: int,
+    places: Sequence[int],
     rounds: int,
     share: Callable[[Any], Any] = lambda closure: closure,
-) -> float:
-    """Processor seconds of a step: the fastest of some rounds, the mean of some places."""
+) -> list[float]:
+    """Processor seconds of a step at each of some places: the fastest of some rounds."""
     schedule = lane.optimizer._schedule
     assert isinstance(schedule, Cyclic)
     lane.optimizer.compute_budget = budget
@@ -131,11 +134,8 @@ def seconds(
         lane.optimizer.step(share(lane.objective(*lane.data)))
         return process_time() - started
 
-    places = positions(lane.n, budget, count)
-    for place in places:  # checks of each tensor, compilation, first allocations
-        step(place)
     times = [[step(place) for place in places] for _ in range(rounds)]
-    return float(sum(map(min, zip(*times, strict=True))) / count)
+    return [min(column) for column in zip(*times, strict=True)]
 
 
 def positions(n: int, budget: int, count: int) -> list[int]:
