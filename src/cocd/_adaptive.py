@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._auto import Length, Search, scaled
+from ._auto import Length, Search, scaled, shortened
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure, Evaluations
 from ._layout import Run, views
@@ -21,7 +21,7 @@ from ._schedule import Cyclic
 _BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
 _EPS = 0.3
 _REACH = 3.0  # no coordinate moves further than so many radii at once
-_DAMPING = 0.1  # of a block's mean curvature: less than that counts as that much
+_DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
 _PART = 0.5  # of the step that is best on one mini-batch: the rest of it is the batch's own
 _LEAST = 0.02  # of that part, when the evaluations that were announced have been made
 _EVERY = 4  # sweeps from one measurement of the curvature to the next
@@ -203,8 +203,9 @@ class AutoCoCD(CoordinateMethod):
         if not good.any():
             return []
         g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
-        floor = _DAMPING * float(np.abs(c[good]).mean())
-        p = scaled(g, c, max(floor, np.finfo(np.float64).tiny), _REACH * radius)
+        damping = _DAMPING * float(np.abs(c[good]).mean())
+        damping = max(damping, np.finfo(np.float64).tiny)
+        p = shortened(scaled(g, c, damping), _REACH * radius)
         slope = float(g @ p)
         if not slope < 0:
             return []

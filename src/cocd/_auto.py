@@ -32,17 +32,26 @@ Vector = NDArray[np.float64]
 _LONGER = 3.0  # times the length, where what was tried made no difference at all
 
 
-def scaled(g: Vector, c: Vector, floor: Vector | float, reach: Vector | float) -> Vector:
-    """-g / |c|, coordinate by coordinate, no further than `reach`.
+def scaled(g: Vector, c: Vector, damping: Vector | float) -> Vector:
+    """-g / |c|, coordinate by coordinate.
 
-    `floor` is the curvature below which a second difference is rounding or noise.
+    `damping` is added to the curvature: a second difference below it is rounding or noise.
 
     >>> import numpy as np
-    >>> scaled(np.array([2.0, 2.0, 2.0]), np.array([4.0, -4.0, 0.0]), 1e-3, 1.0)
-    array([-0.5, -0.5, -1. ])
+    >>> scaled(np.array([2.0, 2.0, 2.0]), np.array([4.0, -4.0, 0.0]), 1.0)
+    array([-0.4, -0.4, -2. ])
     """
-    move = -g / np.maximum(np.abs(c), floor)
-    return np.clip(move, -np.asarray(reach), reach)
+    return np.asarray(-g / (np.abs(c) + damping))
+
+
+def shortened(p: Vector, reach: Vector | float) -> Vector:
+    """The same direction, so short that no coordinate goes further than `reach`.
+
+    >>> import numpy as np
+    >>> shortened(np.array([3.0, -1.0]), 1.5)
+    array([ 1.5, -0.5])
+    """
+    return p * min(1.0, float((reach / np.maximum(np.abs(p), 1e-300)).min(initial=1.0)))
 
 
 @dataclass

@@ -163,7 +163,8 @@ class Auto:
         reach = np.minimum(_FAR * width, _SCALE * scales(x, None))
         floor = 8 * max(ROUNDING, self._noise) * max(abs(self._f), 1e-300) / (width / 2) ** 2
         floor = np.maximum(floor, 1e-12 * np.abs(self._c).max(initial=1e-300))
-        p = scaled(g, self._c[block], floor, reach)
+        # One by one: here a coordinate that is far off must not hold up the others.
+        p = np.clip(scaled(g, self._c[block], floor), -reach, reach)
         if self._box is not None:  # what points out of the box stays
             out = (x <= self._box.lower[block]) & (p < 0) | (x >= self._box.upper[block]) & (p > 0)
             p[out] = 0.0
