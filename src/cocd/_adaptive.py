@@ -20,12 +20,7 @@ from ._schedule import Cyclic
 
 _BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
 _EPS = 0.3
-_REACH = 3.0  # no coordinate moves further than so many radii at once
-_DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
-_PART = 0.5  # of the step that is best on one mini-batch: the rest of it is the batch's own
-_LEAST = 0.02  # of that part, when the evaluations that were announced have been made
-_EVERY = 4  # sweeps from one measurement of the curvature to the next
-_NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
+_LEAST = 0.02  # of a step, when the evaluations that were announced have been made
 _LOST = 3.0  # times the lowest running loss: the point where that was is restored
 
 
@@ -60,6 +55,13 @@ class AutoCoCD(CoordinateMethod):
     >>> [round(v, 2) for v in x.tolist()]
     [1.0, 1.0]
     """
+
+    # What the ablation varies (docs/adaptive.md).
+    _REACH = 3.0  # no coordinate moves further than so many radii at once
+    _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
+    _PART = 0.5  # of the step that is best on one mini-batch: the rest of it is the batch's own
+    _EVERY = 4  # sweeps from one measurement of the curvature to the next
+    _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
     _whole = (*CoordinateMethod._whole, "max_evaluations")
     _kept = (
@@ -124,7 +126,7 @@ class AutoCoCD(CoordinateMethod):
         runs = [segment.run for segment in block]
         known = self._known_curvature(runs)
         sides = self._sides(known)
-        times = 1.0 if sides == "central" else _NARROW
+        times = 1.0 if sides == "central" else self._NARROW
         loss, fresh = probe(
             evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
         )
@@ -165,7 +167,7 @@ class AutoCoCD(CoordinateMethod):
         """Central where the curvature is due or not known; else the two sides by turns."""
         assert isinstance(self._schedule, Cyclic)
         sweep = self._schedule.count // self._schedule.n
-        if sweep % _EVERY == 0 or np.isnan(known).any():
+        if sweep % self._EVERY == 0 or np.isnan(known).any():
             return "central"
         return "forward" if sweep % 2 else "backward"
 
@@ -203,15 +205,15 @@ class AutoCoCD(CoordinateMethod):
         if not good.any():
             return []
         g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
-        damping = _DAMPING * float(np.abs(c[good]).mean())
+        damping = self._DAMPING * float(np.abs(c[good]).mean())
         damping = max(damping, np.finfo(np.float64).tiny)
-        p = shortened(scaled(g, c, damping), _REACH * radius)
+        p = shortened(scaled(g, c, damping), self._REACH * radius)
         slope = float(g @ p)
         if not slope < 0:
             return []
         length = self._lengths.setdefault(runs[0].tensor, Length(self._first_lr, 0.2, 0.5))
         rounding = 8 * float(torch.finfo(self._tensors[runs[0].tensor].dtype).eps) * abs(loss)
-        longest = float((_REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
+        longest = float((self._REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
         start = min(length.value, longest)
         penalty = float(wd @ (x * x)) / 2
         search = Search(loss + penalty, slope, start, around=(1.0,), rounding=rounding)
@@ -224,7 +226,7 @@ class AutoCoCD(CoordinateMethod):
                 ]
             )
         length.learn(search.length, search.best)
-        part = _PART * self._left(evaluate)
+        part = self._PART * self._left(evaluate)
         moves, position = [], 0
         for run, options_ in zip(runs, group, strict=True):
             times = part * search.best * float(options_["lr"]) / self._first_lr

@@ -62,13 +62,13 @@ def mlp(*widths: int, activation: Activation = nn.Tanh) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def sarcos_mlp(*, activation: Activation = nn.Tanh) -> nn.Sequential:
+def sarcos_mlp(*, activation: Activation = nn.Tanh, width: int = 60) -> nn.Sequential:
     """Inverse dynamics of the SARCOS arm: 21 inputs, four layers of 60 units, 7 torques.
 
     >>> parameters(sarcos_mlp())
     12727
     """
-    return mlp(21, 60, 60, 60, 60, 7, activation=activation)
+    return mlp(21, width, width, width, width, 7, activation=activation)
 
 
 def mnist_cnn(*, activation: Activation = nn.Tanh) -> nn.Sequential:

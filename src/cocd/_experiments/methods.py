@@ -16,9 +16,10 @@ import cocd
 from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
+_AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations")
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
 # Settings that are not the optimizer's own.
-_OTHERS = ("activation", "batch_size", "dtype", "engine", "schedule")
+_OTHERS = ("activation", "batch_size", "dtype", "engine", "inputs", "schedule", "width", "without")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Method:
     takes: tuple[str, ...]
     seeded: bool = False
     first_order: bool = False
+    automatic: bool = False  # chooses what it is not given
 
 
 METHODS = {
     method.name: method
     for method in (
         Method("cocd", cocd.CoCD, (*_COORDINATES, "memory_budget", "decay")),
+        Method("auto", cocd.AutoCoCD, _AUTOMATIC, automatic=True),
         Method("bccd", cocd.baselines.BCCD, _COORDINATES),
         Method("random", cocd.baselines.RandomCoordinate, _COORDINATES, seeded=True),
         Method("spsa", cocd.baselines.SPSA, _DIRECTIONS, seeded=True),
@@ -44,6 +47,15 @@ METHODS = {
         Method("sgd", torch.optim.SGD, ("lr", "momentum", "weight_decay"), first_order=True),
         Method("adam", torch.optim.Adam, ("lr", "weight_decay"), first_order=True),
     )
+}
+
+
+# Parts of AutoCoCD that the ablation takes out.
+WITHOUT: dict[str, dict[str, Any]] = {
+    "remembered curvature": {"_EVERY": 1},
+    "curvature": {"_DAMPING": 1e6},
+    "half steps": {"_PART": 1.0},
+    "a trust radius": {"_REACH": 1e3},
 }
 
 
@@ -70,7 +82,10 @@ def optimizer(run: Run, model: nn.Module) -> Any:
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
     if method.seeded:
         chosen["seed"] = run.seed
-    return method.build(model.named_parameters(), **chosen)
+    build = method.build
+    if (part := options.get("without")) is not None:
+        build = type("AutoCoCD", (cocd.AutoCoCD,), WITHOUT[str(part)])
+    return build(model.named_parameters(), **chosen)
 
 
 def scheduler(run: Run, optimizer: Any) -> LambdaLR | None:
@@ -88,7 +103,11 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
 
     >>> cost("cocd", {"compute_budget": 64}), cost("spsa", {"directions": 64})
     (129, 128)
+    >>> cost("auto", {"compute_budget": 16})
+    23
     """
+    if find(method).automatic:  # two evaluations a coordinate in every fourth sweep, else one
+        return 5 * int(settings["compute_budget"]) // 4 + 3
     if "compute_budget" in settings:
         return 2 * int(settings["compute_budget"]) + 1
     return 1 if find(method).first_order else 2 * int(settings.get("directions", 1))

@@ -81,9 +81,12 @@ def network(run: Run) -> nn.Module:
     activation = str(options.get("activation", task.activation))
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    options_of_network: dict[str, Any] = {"activation": ACTIVATIONS[activation]}
+    if "width" in options:
+        options_of_network["width"] = int(options["width"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
-        return task.network(activation=ACTIVATIONS[activation]).to(dtype(run)).train()
+        return task.network(**options_of_network).to(dtype(run)).train()
 
 
 def dtype(run: Run) -> torch.dtype:
@@ -96,13 +99,16 @@ def dtype(run: Run) -> torch.dtype:
 
 def load(run: Run, data: Path | None) -> datasets.Splits:
     """The run's rows; generated ones for the small form."""
-    return _load(find(run.task).dataset, run.split, run.smoke, data)
+    inputs = str(run.options.get("inputs", "standardised"))
+    return _load(find(run.task).dataset, run.split, run.smoke, data, inputs)
 
 
 @lru_cache(maxsize=1)  # the runs of a plan are in the order of their tasks
-def _load(dataset: str, split: str, smoke: bool, data: Path | None) -> datasets.Splits:
+def _load(dataset: str, split: str, smoke: bool, data: Path | None, inputs: str) -> datasets.Splits:
     if smoke:
         return datasets.generated(dataset, SPLIT_SEED, rows=256)
+    if inputs == "raw":
+        return datasets.sarcos(data=data, split=split, seed=SPLIT_SEED, standardised=False)
     return datasets.load(dataset, data=data, split=split, seed=SPLIT_SEED)
 
 

@@ -18,7 +18,12 @@ MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081  # of the training images: the usua
 
 
 def sarcos(
-    *, data: Folder = None, split: str = "test", seed: int = 0, check: bool = True
+    *,
+    data: Folder = None,
+    split: str = "test",
+    seed: int = 0,
+    check: bool = True,
+    standardised: bool = True,
 ) -> Splits:
     """Inverse dynamics of a robot arm: 21 inputs, 7 torques in N m.
 
@@ -30,6 +35,7 @@ def sarcos(
         seed: Which rows are held out. It is the seed of the split, not of a run: settings that
             were tuned on the validation rows of one seed have seen the test rows of another.
         check: Whether the files must hold what the official ones hold.
+        standardised: Whether inputs are scaled to mean 0 and deviation 1.
 
     Rows with equal inputs are always on the same side, except in the published split. Inputs are
     standardised with the training rows alone.
@@ -40,7 +46,8 @@ def sarcos(
     rows = contents.sarcos(where, "sarcos_inv")
     if split == "published":
         test = contents.sarcos(where, "sarcos_inv_test")
-        return regression("sarcos", split, rows, test, _published_note(rows, test))
+        note = _published_note(rows, test)
+        return regression("sarcos", split, rows, test, note, standardised)
     inputs = rows[:, :INPUTS].astype(np.float32)  # as the network sees them
     train, held = hold_out(inputs, seed)
     note = (
@@ -54,7 +61,7 @@ def sarcos(
             f"{len(held):,} of the {len(candidates):,} training rows are held out at random (seed "
             f"{seed}) for tuning; the {tests:,} test rows are on neither side, no row is on both"
         )
-    return regression("sarcos", split, rows[train], rows[held], f"{note}.")
+    return regression("sarcos", split, rows[train], rows[held], f"{note}.", standardised)
 
 
 def mnist(*, data: Folder = None, split: str = "test", seed: int = 0, check: bool = True) -> Splits:
@@ -92,9 +99,13 @@ def cifar10(
     return images("cifar10", split, training, test, _official_note(training[0], test[0]))
 
 
-def regression(name: str, split: str, train: Floats, held: Floats, note: str) -> Splits:
-    """Rows of inputs and targets as float32 tensors, the inputs standardised."""
-    x = standardise(train[:, :INPUTS], held[:, :INPUTS])
+def regression(
+    name: str, split: str, train: Floats, held: Floats, note: str, standardised: bool = True
+) -> Splits:
+    """Rows of inputs and targets as float32 tensors, the inputs standardised if that is asked."""
+    x = train[:, :INPUTS], held[:, :INPUTS]
+    if standardised:
+        x = standardise(*x)
     y = train[:, INPUTS:], held[:, INPUTS:]
     train_x, held_x, train_y, held_y = (torch.from_numpy(part.astype(np.float32)) for part in x + y)
     return Splits(train_x, train_y, held_x, held_y, name, split, note)

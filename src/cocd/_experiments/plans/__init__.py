@@ -12,6 +12,7 @@ from typing import Any
 
 from ..runs import Run
 from . import (
+    adaptive,
     figure_ablation,
     figure_error_bound,
     figure_random,
@@ -34,6 +35,7 @@ PLANS: dict[str, Any] = {
         figure_resnet,
         figure_error_bound,
         tune,
+        adaptive,
     )
 }
 

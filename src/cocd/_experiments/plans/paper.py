@@ -24,6 +24,7 @@ COCD: dict[str, dict[str, Setting]] = {
 }
 BCCD_EPS = 1e-6
 MOMENTUM = 0.9
+AUTOMATIC_BUDGET = 16  # the default of AutoCoCD, written into the rows
 
 
 def settings(task: str, method: str, own: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -33,7 +34,10 @@ def settings(task: str, method: str, own: Mapping[str, Setting]) -> dict[str, Se
     64
     """
     paper = COCD[task]
-    chosen: dict[str, Setting] = {"dtype": "float32", **COMMON[task], "lr": paper["lr"]}
+    chosen: dict[str, Setting] = {"dtype": "float32", **COMMON[task]}
+    if find(method).automatic:
+        return {**chosen, "compute_budget": AUTOMATIC_BUDGET, **own}
+    chosen["lr"] = paper["lr"]
     takes = find(method).takes
     if "eps" in takes:
         chosen["eps"] = paper["eps"]
@@ -58,8 +62,16 @@ def steps(task: str, method: str, chosen: Mapping[str, Setting]) -> int:
     """
     if find(method).first_order:
         return STEPS[task]
-    evaluations = STEPS[task] * cost("cocd", COCD[task])
-    return max(1, round(evaluations / cost(method, dict(chosen))))
+    return max(1, round(evaluations(task) / cost(method, dict(chosen))))
+
+
+def evaluations(task: str) -> int:
+    """Evaluations that the paper's CoCD makes in an epoch.
+
+    >>> evaluations("sarcos")
+    89655
+    """
+    return STEPS[task] * cost("cocd", COCD[task])
 
 
 def make(
@@ -68,6 +80,8 @@ def make(
     """A run on one of the paper's tasks; `own` are the settings that are not the paper's."""
     chosen = settings(task, method, own)
     rest.setdefault("steps_per_epoch", steps(task, method, chosen))
+    if find(method).automatic:
+        chosen["max_evaluations"] = rest["epochs"] * evaluations(task)
     return Run(plan, task, method, label, chosen, **rest)
 
 

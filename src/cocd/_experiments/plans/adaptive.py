@@ -1,0 +1,76 @@
+"""AutoCoCD: does it diverge, what does it learn from each query, what does each part do?
+
+Groups: `queries`, the paper's number of evaluations on each task; `robust`, one set of defaults on
+many networks at a tenth of it; `lr`, a first length that is wrong by ten; `ablation`, on validation
+rows. What was chosen was chosen on validation rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from ..methods import WITHOUT
+from ..runs import Run, Setting
+from . import paper
+
+NAME = "adaptive"
+ABOUT = "AutoCoCD beside CoCD: equal evaluations, many networks, ablation"
+TASKS = ("sarcos", "mnist", "cifar10")
+EPOCHS = paper.EPOCHS
+
+_BUDGETS: dict[str, int] = {"sarcos": 16, "mnist": 64, "cifar10": 256}  # of one base pass each
+
+
+def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    """All groups of one task."""
+    yield from _queries(task, seed, epochs)
+    tenth = max(1, epochs // 10)
+    if task == "sarcos":
+        yield from _robust(seed, tenth)
+        yield from _first_lengths(seed, tenth)
+        yield from _ablation(seed, tenth)
+
+
+def _auto(
+    task: str, label: str, group: str, own: dict[str, Setting], seed: int, epochs: int, **rest: str
+) -> Run:
+    own = {"compute_budget": _BUDGETS[task], **own}
+    return paper.make(NAME, task, "auto", label, own, seed=seed, epochs=epochs, group=group, **rest)
+
+
+def _queries(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    for activation in ("tanh", "silu"):
+        own: dict[str, Setting] = {"activation": activation}
+        yield _auto(task, f"AutoCoCD ({activation})", "queries", own, seed, epochs)
+
+
+def _robust(seed: int, epochs: int) -> Iterator[Run]:
+    choices = product(("tanh", "relu", "gelu"), ("standardised", "raw"), (60, 30, 120))
+    for activation, inputs, width in choices:
+        own: dict[str, Setting] = {"activation": activation, "inputs": inputs, "width": width}
+        where = f"{activation}, {inputs} inputs, {width} units"
+        yield _auto("sarcos", f"AutoCoCD ({where})", "robust", own, seed, epochs)
+        yield paper.make(
+            NAME, "sarcos", "cocd", f"CoCD (paper's settings; {where})", own, seed=seed,
+            epochs=epochs, group="robust",
+        )  # fmt: skip
+
+
+def _first_lengths(seed: int, epochs: int) -> Iterator[Run]:
+    for lr in (0.1, 1.0, 10.0):
+        yield _auto("sarcos", f"AutoCoCD (lr {lr:g})", "lr", {"lr": lr}, seed, epochs, vary="lr")
+
+
+def _ablation(seed: int, epochs: int) -> Iterator[Run]:
+    held = {"split": "validation"}
+    yield _auto("sarcos", "AutoCoCD", "ablation", {}, seed, epochs, **held)
+    for part in WITHOUT:
+        yield _auto(
+            "sarcos", f"without {part}", "ablation", {"without": part}, seed, epochs, **held
+        )
+    for budget in (4, 8, 32, 64, 256):
+        own: dict[str, Setting] = {"compute_budget": budget}
+        yield _auto("sarcos", f"B = {budget}", "ablation", own, seed, epochs, **held)
+    for eps in (0.1, 1.0):
+        yield _auto("sarcos", f"eps = {eps:g}", "ablation", {"eps": eps}, seed, epochs, **held)
