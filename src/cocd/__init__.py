@@ -11,7 +11,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, networks, reference, rules
+from . import baselines, data, diagnostics, distributed, networks, reference, rules, theory
 from ._adaptive import AutoCoCD
 from ._blackbox import AskTell, minimize, scipy_method
 from ._engines import Objective, trace
@@ -37,10 +37,14 @@ __all__ = [
     "SharedMemoryError",
     "__version__",
     "baselines",
+    "data",
+    "diagnostics",
+    "distributed",
     "minimize",
     "networks",
     "reference",
     "rules",
     "scipy_method",
+    "theory",
     "trace",
 ]
