@@ -91,6 +91,7 @@ def test_where_communication_begins_to_dominate():
     assert [row["step_seconds"] for row in rows] == pytest.approx([9.5, 6.5, 6.0, 5.5])
     assert dominates_from(rows) == 8
     assert dominates_from(rows[:3]) is None
+    assert dominates_from(rows, "ring_step_seconds") == 8  # 5.5 + 1, 4 + 3, 2.5 + 7
 
 
 def test_the_picture_is_made_of_rows_alone(rows, tmp_path):

@@ -20,9 +20,9 @@ _COLOURS = {"step": "#0072B2", "own": "#009E73", "exchange": "#D55E00", "other":
 def write(rows: list[Row], folder: Path) -> list[Path]:
     """Draw the rows as PNG and SVG into `folder`; the files."""
     lanes = by_lane(rows)
-    across = min(2, len(lanes))
+    across = min(3, len(lanes))
     down = -(-len(lanes) // across)
-    figure = Figure(figsize=(5.2 * across, 3.7 * down + 0.5), dpi=150, layout="constrained")
+    figure = Figure(figsize=(4.6 * across, 3.7 * down + 0.5), dpi=150, layout="constrained")
     places = figure.subplots(down, across, squeeze=False).flatten()
     for axes, ((workload, engine), mine) in zip(places, lanes.items(), strict=False):
         _panel(axes, f"{workload}, {engine} engine, B = {mine[0]['compute_budget']:,}", mine)
@@ -91,7 +91,7 @@ def _panel(axes: Axes, title: str, rows: list[Row]) -> None:
     axes.set_xticks(x[::2])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_xlabel("ranks", fontsize=9)
     axes.set_ylabel("ms a step", fontsize=9)
