@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,8 @@ def drive(jobs: list[Any], folder: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    with suppress(ImportError):
+        import cocd._engines._loops  # noqa: F401  # numba, which the children need not import again
     path = Path(sys.argv[1])
     torch.set_num_threads(1)
     found = drive(json.loads(path.read_text()), path.parent)

@@ -12,7 +12,7 @@ TASKS = ("error-bound",)
 EPOCHS = 10
 STEPS = 100
 BUDGETS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-BATCH = 1024
+BATCH = 256
 
 # Gamma 1 and all of memory, as the theorem has it. The theorem is about one fixed objective, so
 # one batch is used throughout; the paper's training draws batches, which the second group does.
