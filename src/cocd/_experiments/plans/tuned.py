@@ -8,7 +8,11 @@ from __future__ import annotations
 from ..runs import Setting
 
 TUNED: dict[str, dict[str, dict[str, Setting]]] = {
-    "sarcos": {},
+    "sarcos": {
+        "bccd": {"eps": 0.3, "lr": 0.2},
+        "bccd-float64": {"dtype": "float64", "eps": 1e-6},
+        "cocd": {"decay": 0.5, "eps": 1.0, "lr": 0.1},
+    },
     "mnist": {},
     "cifar10": {},
 }
