@@ -81,6 +81,12 @@ def test_bounds_are_kept_and_a_minimum_on_a_face_is_found():
     assert np.allclose(result.x, 1) and np.abs(seen).max() <= 1
 
 
+@pytest.mark.parametrize("option", [{"decay": 0.5}, {"memory_budget": 2}])
+def test_a_memory_needs_a_learning_rate(option):
+    with pytest.raises(ValueError, match="needs lr"):
+        cocd.minimize(rosenbrock, np.zeros(3), **option)
+
+
 # --- never worse, never lost ------------------------------------------------------------------
 
 

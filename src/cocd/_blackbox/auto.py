@@ -42,6 +42,12 @@ class Auto:
         ftol: float | None,
         rng: np.random.Generator,
     ) -> None:
+        for name, value in (("memory_budget", memory_budget), ("decay", decay)):
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r} needs lr: without one only fresh estimates move x; give lr, "
+                    f"or leave {name} out"
+                )
         n = len(x0)
         self.x = x0.copy()
         self.nit = self.skipped = 0
