@@ -29,7 +29,7 @@ def one_thread() -> Iterator[None]:
 
 
 def small(method: str = "cocd", task: str = "sarcos", **own: Setting) -> Run:
-    made = paper.make("table-main", task, method, method.upper(), own)
+    made = paper.make("table-main", task, method, method.upper(), own, epochs=2)
     return paper.shrink(made, epochs=2, steps_per_epoch=3)
 
 

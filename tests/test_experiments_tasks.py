@@ -15,7 +15,7 @@ from cocd._experiments.training import Training
 
 
 def small(method: str = "cocd", task: str = "sarcos", **own: Setting) -> Run:
-    made = paper.make("table-main", task, method, method.upper(), own)
+    made = paper.make("table-main", task, method, method.upper(), own, epochs=2)
     return paper.shrink(made, epochs=2, steps_per_epoch=3)
 
 
