@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from . import blocks, measure, overhead, precision, report, scaling, scaling_ranks
+from .blackbox import options as blackbox
 from .lane import ENGINES, accelerator
 from .workloads import MNIST, SARCOS, WORKLOADS
 
-SUBJECTS = ("engines", "scaling", "precision", "overhead", "ranks")
+SUBJECTS = ("engines", "scaling", "precision", "overhead", "ranks", "blackbox")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="engines",
         help="engines: a step of each engine on each workload; scaling: over B and over n; "
         "precision: errors against float64; overhead: a step beside its bare evaluations; ranks: "
-        "what cocd.distributed would gain on 2 to 1,024 of them (%(default)s)",
+        "what cocd.distributed would gain on 2 to 1,024 of them; blackbox: cocd.minimize beside "
+        "its peers, at equal evaluations (%(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
-        "--figures", type=Path, metavar="FOLDER", help="with ranks, draw the rows there as well"
+        "--figures",
+        type=Path,
+        metavar="FOLDER",
+        help="with ranks and blackbox, draw the rows as well",
     )
     parser.add_argument(
         "--workload",
@@ -48,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="a small sample: it shows that it works, not more"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress display")
+    blackbox.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,21 +63,32 @@ def run(args: argparse.Namespace) -> int:
         return 2
     with report.progress(quiet=args.quiet) as progress:
         rows = _MEASURE[args.subject](args, progress)
-    if args.json:
-        report.write(rows, args.json)
-    _SHOW[args.subject](rows)
+    if args.subject == "blackbox":  # it has written its rows, one run after the other
+        blackbox.show(rows, args)
+    else:
+        if args.json:
+            report.write(rows, args.json)
+        _SHOW[args.subject](rows)
     if args.figures:
-        from .ranks_figure import write
-
-        write(rows, args.figures)
+        _draw(args.subject, rows, args.figures)
     return 0
+
+
+def _draw(subject: str, rows: list[report.Row], folder: Path) -> None:
+    if subject == "ranks":
+        from .ranks_figure import write
+    else:
+        from .blackbox.figure import write
+    write(rows, folder)
 
 
 def _problem(args: argparse.Namespace) -> str:
     """What cannot work, found before the minutes are spent."""
     if args.subject != "engines" and (args.workload or args.engine):
         return f"--workload and --engine do not go with {args.subject}"
-    if args.figures and args.subject != "ranks":
+    if args.subject != "blackbox" and (used := blackbox.given(args)):
+        return f"{' and '.join(used)} do not go with {args.subject}"
+    if args.figures and args.subject not in ("ranks", "blackbox"):
         return f"--figures does not go with {args.subject}"
     if args.figures and not find_spec("matplotlib"):
         return "--figures needs matplotlib: pip install 'cocd[demo]'"
@@ -82,7 +99,7 @@ def _problem(args: argparse.Namespace) -> str:
             args.json.touch()
         except OSError as error:
             return f"cannot write to {args.json}: {error.strerror}"
-    return ""
+    return blackbox.problem(args) if args.subject == "blackbox" else ""
 
 
 def _engines(args: argparse.Namespace, progress: report.Report) -> list[report.Row]:
@@ -160,6 +177,7 @@ _MEASURE = {
     "precision": _precision,
     "overhead": _overhead,
     "ranks": _ranks,
+    "blackbox": blackbox.rows,
 }
 _SHOW = {
     "engines": _show_engines,

@@ -1,0 +1,5 @@
+"""`cocd bench blackbox`: `cocd.minimize` beside its peers, at equal evaluations.
+
+`problems` says what is minimised, `counted` counts, `peers` minimise, `measure` makes rows of it,
+`store` keeps them, `report` and `figure` read rows alone, `options` is the command line.
+"""
