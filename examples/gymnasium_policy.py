@@ -1,0 +1,106 @@
+"""A policy for a MuJoCo robot, learnt from the return of whole episodes alone.
+
+    python examples/gymnasium_policy.py [--small] [--workers 2] [--out FILE.png]
+
+Needs cocd, gymnasium[mujoco] and matplotlib (cocd[examples]); nothing is rendered. The robot is
+gymnasium's Swimmer: three links, two motors, rewarded for swimming forward. The controller is linear,
+action = tanh(W observation), with 16 weights that start at zero. Contacts, solvers and the end of an
+episode make the return a black box, and no step of it needs to be differentiated: `cocd.minimize`
+sees 16 numbers go in and one come out. Every episode begins at the same seed, so the same
+weights give the same return; whether the policy holds elsewhere is measured from starts that the
+search has not seen. Episodes do not depend on each other: `--workers` runs them in processes.
+"""
+
+import argparse
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from matplotlib.figure import Figure
+
+import cocd
+
+START = 0  # the seed of the episodes that the search sees
+OTHERS = range(100, 105)  # and of those that it does not
+
+
+@lru_cache(maxsize=1)  # one robot in each process
+def robot(steps: int) -> gymnasium.Env:
+    return gymnasium.make("Swimmer-v5", max_episode_steps=steps)
+
+
+def episode(weights: np.ndarray, steps: int, seed: int) -> tuple[float, np.ndarray]:
+    """The return of one episode, and the robot's path, (steps, 2)."""
+    env = robot(steps)
+    observation, _ = env.reset(seed=seed)
+    total, path, over = 0.0, [], False
+    while not over:
+        observation, reward, ended, cut, info = env.step(np.tanh(weights @ observation))
+        total += float(reward)
+        path.append((info["x_position"], info["y_position"]))
+        over = ended or cut
+    return total, np.array(path)
+
+
+def loss(weights: np.ndarray, steps: int) -> float:
+    return -episode(weights, steps, START)[0]
+
+
+def elsewhere(weights: np.ndarray, steps: int) -> float:
+    """The mean return from the other starts."""
+    return float(np.mean([episode(weights, steps, seed)[0] for seed in OTHERS]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--small", action="store_true", help="fewer and shorter episodes")
+    parser.add_argument("--workers", type=int, default=1, help="processes that run episodes")
+    parser.add_argument("--out", type=Path, default=Path("runs/examples/gymnasium_policy.png"))
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+
+    steps, episodes = (50, 150) if args.small else (200, 400)
+    x0 = np.zeros((2, 8))
+    curve = [(1, -loss(x0, steps))]
+
+    def progress(intermediate_result) -> None:
+        now = intermediate_result
+        curve.append((now.nfev, -now.fun))
+        text = f"\r{now.nfev:,} episodes, best return {-now.fun:.2f}"
+        print(text, end="", file=sys.stderr, flush=True)
+
+    started = time.perf_counter()
+    result = cocd.minimize(
+        loss, x0, args=(steps,), maxfev=episodes, workers=args.workers, callback=progress, rng=0
+    )
+    seconds = time.perf_counter() - started
+    print(file=sys.stderr)
+
+    draw(args.out, curve, {"at the start": x0, "learnt": result.x}, steps)
+    before, after = elsewhere(x0, steps), elsewhere(result.x, steps)
+    print(
+        f"return from {curve[0][1]:.2f} to {-result.fun:.2f} (mean of {len(OTHERS)} starts not "
+        f"trained on: {before:.2f} and {after:.2f}) in {result.nfev:,} episodes of {steps} steps "
+        f"and {seconds:.1f} s; picture: {args.out}"
+    )
+
+
+def draw(path: Path, curve: list, policies: dict, steps: int) -> None:
+    """The learning curve, and where the robot goes."""
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.step(*zip(*curve, strict=True), where="post")
+    left.set(xlabel="episodes", ylabel="best return so far")
+    for name, weights in policies.items():
+        right.plot(*episode(weights, steps, START)[1].T, label=name)
+    right.set(xlabel="x", ylabel="y", title=f"path of the robot in {steps} steps", aspect="equal")
+    right.set_adjustable("datalim")
+    right.legend()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
