@@ -71,12 +71,12 @@ def _panel(axes: Axes, title: str, rows: list[Row]) -> None:
                 color="black",
                 ms=7,
                 mew=2,
-                label="the same of a real rank of two (measured)",
+                label="the same of the slower of two real ranks (measured)",
             )
     if (point := dominates_from(rows)) is not None:
         axes.axvline(point, color=_COLOURS["other"], lw=1, ls="--")
         axes.annotate(
-            f"{point:,} ranks: communication is more than half",
+            f"{point:,} ranks: communication\nis more than half",
             (point, 0.98),
             xycoords=("data", "axes fraction"),
             xytext=(-4, 0),
