@@ -42,7 +42,8 @@ class AutoCoCD(CoordinateMethod):
         compute_budget: B, coordinates probed a step; None for 16.
         memory_budget: m, estimates remembered; None for all n.
         max_evaluations: how many evaluations there will be in all. Steps shrink to nothing
-            towards that number, along a cosine. None: they do not shrink.
+            towards that number, along a cosine, and are shorter from the start where it is
+            large. None: neither.
         weight_decay: the objective is the loss plus this half of the parameters' square.
         nonfinite: as for `CoCD`.
         modules: as for `CoCD`.
@@ -59,7 +60,9 @@ class AutoCoCD(CoordinateMethod):
     # What the ablation varies (docs/adaptive.md).
     _REACH = 3.0  # no coordinate moves further than so many radii at once
     _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
-    _PART = 0.5  # of the step that is best on one mini-batch: the rest of it is the batch's own
+    # Of the step that is best on one mini-batch, part is the batch's own. In a long run less of it is
+    # taken, so that a coordinate makes as many best steps in all and more batches have a say in each.
+    _PART, _LEAST_PART, _IN_ALL = 0.5, 0.05, 12.0
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
@@ -226,7 +229,7 @@ class AutoCoCD(CoordinateMethod):
                 ]
             )
         length.learn(search.length, search.best)
-        part = self._PART * self._left(evaluate)
+        part = self._part() * self._left(evaluate)
         moves, position = [], 0
         for run, options_ in zip(runs, group, strict=True):
             times = part * search.best * float(options_["lr"]) / self._first_lr
@@ -235,6 +238,13 @@ class AutoCoCD(CoordinateMethod):
                 moves.append((run, change))
             position += len(run)
         return moves
+
+    def _part(self) -> float:
+        """Of the step that is best on one mini-batch."""
+        if self.max_evaluations is None:
+            return self._PART / 2
+        sweep = self._schedule.n * (1 + 1 / self._EVERY + 3 / self.compute_budget)
+        return max(self._LEAST_PART, min(self._PART, self._IN_ALL * sweep / self.max_evaluations))
 
     def _left(self, evaluate: Evaluations) -> float:
         """From 1 to nearly 0 along a cosine, as the announced evaluations are made."""
