@@ -3,10 +3,10 @@
     python examples/adversarial_attack.py [--small] [--out FILE.png]
 
 Needs cocd, scikit-learn and matplotlib (cocd[examples]). A small network learns scikit-learn's
-handwritten digits. The attacker has no weights and no gradients: images go in, scores come out, and
-every image is counted. It may change each pixel by at most 0.2 of the range from white to black, which
-is what `bounds` say, and looks for the change that brings another digit on top. How many
-images fall, and after how many queries, tells how robust the classifier is against such an attacker.
+handwritten digits. The attacker has no weights and no gradients: images go in, scores come out,
+and every image is counted. It may change each pixel by at most 0.15 of the range from white to
+black, which is what `bounds` say, and looks for the change that brings another digit on top. How
+many images fall, and after how many queries, tells how robust the classifier is against it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from sklearn.neural_network import MLPClassifier
 
 import cocd
 
-ALLOWED = 0.2  # the change of a pixel, of 1
+ALLOWED = 0.15  # the change of a pixel, of 1
 
 
 class Scores:

@@ -2,11 +2,11 @@
 
     python examples/calibrate_simulator.py [--small] [--out FILE.png]
 
-Needs cocd, scipy and matplotlib (cocd[examples]). The simulator is the predator-prey model of Lotka
-and Volterra, integrated by SciPy. It is started with known rates, its output is spoilt by 10 % noise,
-and the rates and both initial populations are then found again from the noisy data alone. The solver
-is a black box: it chooses its steps by itself, so its output has no derivative worth the name, and for
-absurd rates it fails. A failed run gives NaN and costs its probe only.
+Needs cocd and matplotlib (cocd[examples]). The simulator is the predator-prey model of Lotka and
+Volterra, integrated by SciPy. It is run with known rates, its output is spoilt by 10 % noise, and
+the rates and both initial populations are then found again from the noisy data alone. The solver
+is a black box: it chooses its steps by itself, which makes its output slightly rough, and it may
+fail for absurd rates. A run that failed gives NaN and costs its probe alone.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def simulate(parameters: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def misfit(logarithms: np.ndarray, times: np.ndarray, data: np.ndarray) -> float:
-    """The mean squared relative error; the parameters are positive, so their logarithms are sought."""
+    """The mean squared relative error; of logarithms, since all parameters are positive."""
     return float(np.mean((np.log(simulate(np.exp(logarithms), times)) - np.log(data)) ** 2))
 
 

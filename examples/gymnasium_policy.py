@@ -3,12 +3,12 @@
     python examples/gymnasium_policy.py [--small] [--workers 2] [--out FILE.png]
 
 Needs cocd, gymnasium[mujoco] and matplotlib (cocd[examples]); nothing is rendered. The robot is
-gymnasium's Swimmer: three links, two motors, rewarded for swimming forward. The controller is linear,
-action = tanh(W observation), with 16 weights that start at zero. Contacts, solvers and the end of an
-episode make the return a black box, and no step of it needs to be differentiated: `cocd.minimize`
-sees 16 numbers go in and one come out. Every episode begins at the same seed, so the same
-weights give the same return; whether the policy holds elsewhere is measured from starts that the
-search has not seen. Episodes do not depend on each other: `--workers` runs them in processes.
+gymnasium's Swimmer: three links, two motors, rewarded for swimming forward. The controller is
+action = tanh(W observation), with 16 weights that start at zero. `cocd.minimize` sees 16 numbers
+go in and one return come out; the simulator in between is not differentiated. Every episode begins
+at the same seed, so the same weights give the same return; whether the policy holds elsewhere is
+measured from starts that the search has not seen. The episodes of a step do not depend on each
+other: `--workers` runs them in processes.
 """
 
 import argparse

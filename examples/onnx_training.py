@@ -2,11 +2,11 @@
 
     python examples/onnx_training.py [--small] [--out FILE.png]
 
-Needs cocd, onnx, onnxruntime, scikit-learn and matplotlib (cocd[examples]). Where a model is deployed
-there is often no framework that could train it: ONNX Runtime runs graphs and has no backward pass.
-The weights here are initialisers that the graph also lists as inputs, so they are constants by default
-and can be overridden by feeding others. `cocd.AskTell` proposes vectors of weights, the loop below feeds
-them, and the trained ones are written back into the model file, beside the picture.
+Needs cocd, onnx, onnxruntime, scikit-learn and matplotlib (cocd[examples]). Where a model is
+deployed there is often no framework that could train it: this engine runs graphs and has no
+backward pass. The weights are initialisers that the graph also lists as inputs: constants by
+default, overridden by feeding others. `cocd.AskTell` proposes vectors of weights, the loop in
+`main` feeds them. The trained ones are written back into a model file, beside the picture.
 """
 
 import argparse
@@ -44,17 +44,11 @@ def build(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
     return model
 
 
-class Feeds:
-    """Vectors as the inputs of the graph that hold weights."""
-
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
-        self._shapes = {name: w.shape for name, w in weights.items()}
-        self._ends = np.cumsum([w.size for w in weights.values()])[:-1]
-
-    def __call__(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        parts = np.split(vector.astype(np.float32), self._ends)  # float32: what the model takes
-        pairs = zip(self._shapes.items(), parts, strict=True)
-        return {name: part.reshape(shape) for (name, shape), part in pairs}
+def named(vector: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A vector as arrays with the names and shapes of these, in float32 as the graph has them."""
+    ends = np.cumsum([w.size for w in like.values()])
+    parts = np.split(vector.astype(np.float32), ends[:-1])
+    return {k: p.reshape(w.shape) for (k, w), p in zip(like.items(), parts, strict=True)}
 
 
 def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -90,14 +84,15 @@ def main() -> None:
     options.intra_op_num_threads = 1  # the graph is too small to be shared among threads
     model = build(weights)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    feeds = Feeds(weights)
+
+    def scores(vector: np.ndarray, images: np.ndarray) -> np.ndarray:
+        return session.run(["scores"], {"x": images, **named(vector, weights)})[0]
 
     def loss(vector: np.ndarray) -> float:
-        return cross_entropy(session.run(["scores"], {"x": x, **feeds(vector)})[0], y)
+        return cross_entropy(scores(vector, x), y)
 
     def accuracy(vector: np.ndarray) -> float:
-        (scores,) = session.run(["scores"], {"x": x_test, **feeds(vector)})
-        return float(np.mean(scores.argmax(axis=1) == y_test))
+        return float(np.mean(scores(vector, x_test).argmax(axis=1) == y_test))
 
     x0 = np.concatenate([w.ravel() for w in weights.values()])
     curve, started = [], time.process_time()
@@ -111,7 +106,7 @@ def main() -> None:
     print(file=sys.stderr)
 
     trained = args.out.with_suffix(".onnx")
-    onnx.save(build(feeds(search.x)), trained)
+    onnx.save(build(named(search.x, weights)), trained)
     draw(args.out, curve)
     print(
         f"test accuracy from {accuracy(x0):.3f} to {accuracy(search.x):.3f}, training loss "
