@@ -60,9 +60,9 @@ class AutoCoCD(CoordinateMethod):
     # What the ablation varies (docs/adaptive.md).
     _REACH = 3.0  # no coordinate moves further than so many radii at once
     _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
-    # Of the step that is best on one mini-batch, part is the batch's own. In a long run less of it is
-    # taken, so that a coordinate makes as many best steps in all and more batches have a say in each.
-    _PART, _LEAST_PART, _IN_ALL = 0.5, 0.05, 12.0
+    # Of the step that is best on one mini-batch, part is the batch's own: half of it is taken in a
+    # short run, a quarter where there are many sweeps, in which more batches have their say.
+    _PART, _LEAST_PART, _IN_ALL = 0.5, 0.25, 12.0
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
@@ -242,7 +242,7 @@ class AutoCoCD(CoordinateMethod):
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
         if self.max_evaluations is None:
-            return self._PART / 2
+            return self._LEAST_PART
         sweep = self._schedule.n * (1 + 1 / self._EVERY + 3 / self.compute_budget)
         return max(self._LEAST_PART, min(self._PART, self._IN_ALL * sweep / self.max_evaluations))
 
