@@ -87,7 +87,8 @@ def _problem(args: argparse.Namespace) -> str:
     if args.subject != "engines" and (args.workload or args.engine):
         return f"--workload and --engine do not go with {args.subject}"
     if args.subject != "blackbox" and (used := blackbox.given(args)):
-        return f"{' and '.join(used)} do not go with {args.subject}"
+        verb = "does" if len(used) == 1 else "do"
+        return f"{' and '.join(used)} {verb} not go with {args.subject}"
     if args.figures and args.subject not in ("ranks", "blackbox"):
         return f"--figures does not go with {args.subject}"
     if args.figures and not find_spec("matplotlib"):

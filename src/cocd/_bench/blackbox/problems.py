@@ -170,7 +170,7 @@ def _digits(problem: Problem) -> Box:
     model = network(problem.instance).requires_grad_(False).double()
 
     def flat(net: torch.nn.Module) -> Array:
-        return torch.nn.utils.parameters_to_vector(net.parameters()).double().numpy()
+        return torch.nn.utils.parameters_to_vector(net.parameters()).detach().double().numpy()
 
     def fun(x: Array) -> float:
         vector = torch.as_tensor(np.array(x, dtype=float))
