@@ -144,7 +144,7 @@ def test_losses_that_are_not_finite_move_nothing():
         return x[0].sqrt() + (x[1] - 1) ** 2
 
     with pytest.warns(cocd.NonFiniteWarning):
-        for _ in range(20):
+        for _ in range(60):
             optimizer.step(closure)
     assert optimizer.skipped and x.isfinite().all()
     assert abs(x[1].item() - 1) < 0.01
