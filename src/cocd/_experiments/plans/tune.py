@@ -11,6 +11,7 @@ from . import paper
 NAME = "tune"
 ABOUT = "settings of every method on validation rows, for the tuned runs of the other plans"
 TASKS = ("sarcos", "mnist", "cifar10")
+SMOKE_TASKS = ("sarcos",)
 EPOCHS = paper.EPOCHS // 10
 MOST = 12
 
