@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ class Mark:
 
     evaluations: int
     best: float
-    seconds: float
-    inside: float  # of these, seconds within the function
+    seconds: float  # on the clock
+    overhead: float  # seconds of the processor for each evaluation, without the function's own
 
 
 class Counted:
@@ -56,7 +56,8 @@ class Counted:
         self.marks: list[Mark] = []
         self.reached: list[int] = []
         self._inside = 0.0
-        self._started = perf_counter()
+        # Time of the processor, not of the clock: others may be at work on the machine.
+        self._started, self._busy = perf_counter(), process_time()
 
     @property
     def left(self) -> int:
@@ -66,15 +67,16 @@ class Counted:
     @property
     def now(self) -> Mark:
         """How things stand."""
-        return Mark(self.count, self.best, perf_counter() - self._started, self._inside)
+        overhead = (process_time() - self._busy - self._inside) / max(self.count, 1)
+        return Mark(self.count, self.best, perf_counter() - self._started, overhead)
 
     def __call__(self, x: Any) -> float:
         """One evaluation."""
         if self.count >= self.budget:
             raise Spent
-        started = perf_counter()
+        started = process_time()
         value = float(self._fun(x))
-        self._inside += perf_counter() - started
+        self._inside += process_time() - started
         self.count += 1
         if value < self.best:  # never so for NaN
             self.best = value

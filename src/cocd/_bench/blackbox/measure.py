@@ -153,7 +153,7 @@ def _outcome(mark: Mark, first: Mark, reached: list[int], optimum: float) -> Row
         "first_end": first.evaluations if first.evaluations < mark.evaluations else None,
         "first_error": _finite(at_first.best - optimum),
         "seconds": mark.seconds,
-        "overhead": (mark.seconds - mark.inside) / max(mark.evaluations, 1),
+        "overhead": mark.overhead,
         "reached": [count for count in reached if count <= mark.evaluations],
     }
 
