@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import cos, inf, isnan, nan, pi
+from math import cos, pi
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from ._auto import Length, Search, scaled, shortened
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure, Evaluations
+from ._guard import Guard
 from ._layout import Run, views
 from ._options import check_count
 from ._probe import probe
@@ -21,7 +21,6 @@ from ._schedule import Cyclic
 _BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
 _EPS = 0.3
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
-_LOST = 3.0  # times the lowest running loss: the point where that was is restored
 
 
 class AutoCoCD(CoordinateMethod):
@@ -289,39 +288,6 @@ class AutoCoCD(CoordinateMethod):
         """After unpickling or copying."""
         super().__setstate__(state)
         self._pending = []
-
-
-@dataclass
-class Guard:
-    """Keeps the parameters of the lowest running loss, and puts them back when all seems lost."""
-
-    loss: float = nan  # running mean
-    lowest: float = inf
-    steps: int = 0  # since the copy was made
-    copy: list[Tensor] = field(default_factory=list)
-
-    def is_lost(self, loss: float, tensors: list[Tensor], sweep: float) -> bool:
-        """Learn a step's loss; whether the parameters have just been put back."""
-        self.loss = loss if isnan(self.loss) else self.loss + 0.02 * (loss - self.loss)
-        self.steps += 1
-        if self.copy and self.loss - self.lowest > (_LOST - 1) * max(abs(self.lowest), 1e-12):
-            for tensor, values in zip(tensors, self.copy, strict=False):
-                tensor.copy_(values)
-            self.loss, self.steps = self.lowest, 0
-            return True
-        if self.steps >= max(50, sweep) and self.loss < self.lowest:
-            self.copy = [tensor.detach().clone() for tensor in tensors]
-            self.lowest, self.steps = self.loss, 0
-        return False
-
-    def state_dict(self) -> dict[str, Any]:
-        copies = [values.clone() for values in self.copy]
-        return {"loss": self.loss, "lowest": self.lowest, "steps": self.steps, "copy": copies}
-
-    @classmethod
-    def of(cls, saved: dict[str, Any]) -> Guard:
-        copies = [values.clone() for values in saved["copy"]]
-        return cls(float(saved["loss"]), float(saved["lowest"]), int(saved["steps"]), copies)
 
 
 def _read(tensor: Tensor, run: Run) -> Tensor:
