@@ -84,10 +84,10 @@ def test_the_bound_fails_from_a_cold_buffer():
 def test_the_constants_are_the_papers(n, B):
     alpha, L, tau = 0.013, 1.7, n / B - 1
     C_1, C_2 = theory.convergence_constants(alpha, L, n, B)
-    assert C_1 == pytest.approx(1 / alpha - L / 2 * (1 + n * tau))
-    assert C_2 == pytest.approx(1 / alpha**2 + L * n * tau / alpha + (L * n * tau) ** 2 / 4)
+    assert pytest.approx(1 / alpha - L / 2 * (1 + n * tau)) == C_1
+    assert pytest.approx(1 / alpha**2 + L * n * tau / alpha + (L * n * tau) ** 2 / 4) == C_2
     limit = theory.largest_learning_rate(L, n, B)
-    assert theory.convergence_constants(limit, L, n, B).C_1 == pytest.approx(0, abs=1e-9 * C_1)
+    assert pytest.approx(0, abs=1e-9 * C_1) == theory.convergence_constants(limit, L, n, B).C_1
 
 
 def test_the_full_budget_is_gradient_descent_with_its_classical_rate():

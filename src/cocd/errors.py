@@ -11,7 +11,7 @@ __all__ = [
 
 
 class DataError(ValueError):
-    """A data file is missing or damaged, or could not be downloaded; the sentence says what to do."""
+    """A data file is missing, damaged or could not be downloaded; the sentence says what to do."""
 
 
 class NonFiniteLoss(ArithmeticError):
