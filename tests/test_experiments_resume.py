@@ -30,7 +30,7 @@ MOMENTS: list[tuple[str, int]] = [
     ("interrupt", 5),
     ("terminate", 5),
 ]
-SHORT = ["reproduce", "table-main", "--smoke", "--task", "sarcos", "--only", "CoCD"]
+SHORT = ["reproduce", "table-main", "--smoke", "--task", "sarcos", "--only", "CoCD (paper"]
 
 
 def job(name: str, *args: str, kill: tuple[str, int] | None = None) -> dict[str, Any]:
