@@ -109,10 +109,10 @@ def draw(path: Path, images, changed, labels, guesses, fallen) -> None:
         change = changed[i] - images[i]
         for one, picture, least, colours in (
             (column[0], images[i], 0, "gray_r"),
-            (column[1], change, -1, "RdBu"),
+            (column[1], change, -ALLOWED, "RdBu"),
             (column[2], changed[i], 0, "gray_r"),
         ):
-            one.imshow(picture.reshape(8, 8), cmap=colours, vmin=least, vmax=1)
+            one.imshow(picture.reshape(8, 8), cmap=colours, vmin=least, vmax=-least or 1)
         column[0].set_title(f"a {labels[i]}")
         column[1].set_title(f"± {np.abs(change).max():.2f}")
         column[2].set_title(f"seen as {guesses[i]}")

@@ -87,7 +87,7 @@ def main() -> None:
 
 def draw(path: Path, times: np.ndarray, data: np.ndarray, found: np.ndarray) -> None:
     """The data, the first guess and the fit."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
     fine = np.linspace(times[0], times[-1], 400)
     first, fit = simulate(GUESS, fine), simulate(found, fine)
@@ -96,7 +96,7 @@ def draw(path: Path, times: np.ndarray, data: np.ndarray, found: np.ndarray) -> 
         axes.plot(fine, fit[row], color=colour, label=f"{name}, calibrated")
         axes.plot(fine, first[row], ":", color=colour, lw=1, label=f"{name}, first guess")
     axes.set(xlabel="time", ylabel="population", ylim=(0, None))
-    axes.legend(ncols=2, fontsize="small")
+    figure.legend(loc="outside upper center", ncols=2, fontsize="small")
     figure.savefig(path, dpi=150)
 
 

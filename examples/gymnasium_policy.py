@@ -5,10 +5,10 @@
 Needs cocd, gymnasium[mujoco] and matplotlib (cocd[examples]); nothing is rendered. The robot is
 gymnasium's Swimmer: three links, two motors, rewarded for swimming forward. The controller is
 action = tanh(W observation), with 16 weights that start at zero. `cocd.minimize` sees 16 numbers
-go in and one return come out; the simulator in between is not differentiated. Every episode begins
-at the same seed, so the same weights give the same return; whether the policy holds elsewhere is
-measured from starts that the search has not seen. The episodes of a step do not depend on each
-other: `--workers` runs them in processes.
+go in and one return come out; the simulator in between is not differentiated. Episodes begin at
+fixed seeds, so the same weights give the same return; whether the policy holds elsewhere is
+measured from starts that the search has not seen. The evaluations of a step do not depend on each
+other: `--workers` makes them in processes.
 """
 
 import argparse
@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 
 import cocd
 
-START = 0  # the seed of the episodes that the search sees
-OTHERS = range(100, 105)  # and of those that it does not
+OTHERS = range(100, 105)  # the seeds of starts that the search does not see
 
 
 @lru_cache(maxsize=1)  # one robot in each process
@@ -45,13 +44,9 @@ def episode(weights: np.ndarray, steps: int, seed: int) -> tuple[float, np.ndarr
     return total, np.array(path)
 
 
-def loss(weights: np.ndarray, steps: int) -> float:
-    return -episode(weights, steps, START)[0]
-
-
-def elsewhere(weights: np.ndarray, steps: int) -> float:
-    """The mean return from the other starts."""
-    return float(np.mean([episode(weights, steps, seed)[0] for seed in OTHERS]))
+def loss(weights: np.ndarray, steps: int, seeds: range) -> float:
+    """The mean return from these starts, to be minimised."""
+    return -float(np.mean([episode(weights, steps, seed)[0] for seed in seeds]))
 
 
 def main() -> None:
@@ -62,29 +57,36 @@ def main() -> None:
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
 
-    steps, episodes = (50, 150) if args.small else (200, 400)
+    steps, seeds, evaluations = (50, range(1), 150) if args.small else (100, range(2), 300)
     x0 = np.zeros((2, 8))
-    curve = [(1, -loss(x0, steps))]
+    curve = [(1, -loss(x0, steps, seeds))]
 
     def progress(intermediate_result) -> None:
         now = intermediate_result
         curve.append((now.nfev, -now.fun))
-        text = f"\r{now.nfev:,} episodes, best return {-now.fun:.2f}"
+        text = f"\r{now.nfev:,} evaluations, best return {-now.fun:.2f}"
         print(text, end="", file=sys.stderr, flush=True)
 
     started = time.perf_counter()
     result = cocd.minimize(
-        loss, x0, args=(steps,), maxfev=episodes, workers=args.workers, callback=progress, rng=0
+        loss,
+        x0,
+        args=(steps, seeds),
+        compute_budget=4,  # weights probed a step: of few evaluations many steps
+        maxfev=evaluations,
+        workers=args.workers,
+        callback=progress,
+        rng=0,
     )
     seconds = time.perf_counter() - started
     print(file=sys.stderr)
 
     draw(args.out, curve, {"at the start": x0, "learnt": result.x}, steps)
-    before, after = elsewhere(x0, steps), elsewhere(result.x, steps)
+    before, after = (-loss(weights, steps, OTHERS) for weights in (x0, result.x))
     print(
         f"return from {curve[0][1]:.2f} to {-result.fun:.2f} (mean of {len(OTHERS)} starts not "
-        f"trained on: {before:.2f} and {after:.2f}) in {result.nfev:,} episodes of {steps} steps "
-        f"and {seconds:.1f} s; picture: {args.out}"
+        f"trained on: {before:.2f} and {after:.2f}) in {result.nfev * len(seeds):,} episodes of "
+        f"{steps} steps and {seconds:.1f} s; picture: {args.out}"
     )
 
 
@@ -93,9 +95,9 @@ def draw(path: Path, curve: list, policies: dict, steps: int) -> None:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.step(*zip(*curve, strict=True), where="post")
-    left.set(xlabel="episodes", ylabel="best return so far")
+    left.set(xlabel="evaluations", ylabel="best return so far")
     for name, weights in policies.items():
-        right.plot(*episode(weights, steps, START)[1].T, label=name)
+        right.plot(*episode(weights, steps, seed=0)[1].T, label=name)
     right.set(xlabel="x", ylabel="y", title=f"path of the robot in {steps} steps", aspect="equal")
     right.set_adjustable("datalim")
     right.legend()
