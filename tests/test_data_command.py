@@ -91,6 +91,7 @@ def test_an_archive_put_there_by_hand_is_used(cifar, tmp_path):
         (tar_gz({"dir/a": b"right bytes"})[:60], "damaged"),
         (b"not an archive", "damaged"),
     ],
+    ids=["other", "missing", "link", "cut", "none"],  # an archive holds the time it was made at
 )
 def test_a_wrong_archive_in_one_sentence(tmp_path, content, what):
     archive = tmp_path / "some.tar.gz"
