@@ -25,7 +25,7 @@ TABLE: dict[str, dict[str, float]] = {
         "gradient": 600,
         "held": 60e3,
     },
-    "error-bound": {"float32": 0.05, "float64": 0.1, "held": 8},
+    "error-bound": {"float32": 0.03, "float64": 0.05, "held": 8},
 }
 REFERENCE = 5.0  # milliseconds of a CoCD step on SARCOS with the paper's settings, there and then
 MEASUREMENT = 10.0  # seconds that a process of its own takes to measure memory
