@@ -2,7 +2,7 @@
 
 Groups: `queries`, the paper's number of evaluations on each task; `robust`, one set of defaults on
 many networks at a tenth of it; `lr`, a first length that is wrong by ten; `ablation`, on validation
-rows. What was chosen was chosen on validation rows.
+rows. docs/adaptive.md says how the defaults were chosen.
 """
 
 from __future__ import annotations
