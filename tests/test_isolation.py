@@ -33,6 +33,29 @@ def test_all_evaluations_see_the_same_random_numbers():
     assert drawn == [drawn[0]] * 7
 
 
+def test_so_they_do_when_only_perturbed_points_draw():
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    drawn = []
+
+    def loss():  # a branch on the data: at x_t nothing is random
+        noise = torch.rand(1, dtype=torch.float64) if x.max() > 1.05 else torch.zeros(1)
+        drawn.append(float(noise))
+        return (x * (1 + noise)).sum()
+
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    optimizer = cocd.CoCD([x], lr=0.0, eps=0.1, compute_budget=3)
+    optimizer.step(loss)
+    torch.manual_seed(3)
+    noise = float(torch.rand(1, dtype=torch.float64))
+    torch.set_rng_state(before)
+    assert optimizer.evaluations == len(drawn) == 1 + 6 + 6  # all are made again, and counted
+    assert drawn[-6:] == [noise, 0.0] * 3
+    slope = ((1 + noise) * 3.1 - 2.9) / 0.2
+    torch.testing.assert_close(optimizer.estimate(), torch.full_like(x, slope).detach())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_generator_advances_as_by_one_evaluation():
     model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(), nn.Linear(4, 1))
     torch.manual_seed(5)

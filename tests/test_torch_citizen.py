@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import Twin, flat, frozen, quadratic, world
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import cocd
 
@@ -202,6 +203,26 @@ def test_zero_grad_and_gradients_do_not_matter():
     left.zero_grad()
     assert a.grad is None
     assert torch.equal(left.estimate(), right.estimate())
+
+
+def test_a_profiler_sees_the_steps():
+    a = torch.ones(2, requires_grad=True)
+    optimizer = cocd.CoCD([a], lr=0.1)
+    optimizer.step(lambda: a.square().sum())
+    with torch.profiler.profile() as profile:
+        optimizer.step(lambda: a.square().sum())
+    assert "Optimizer.step#CoCD.step" in {event.name for event in profile.events()}
+
+
+def test_step_hooks_for_all_optimizers_run():
+    a, calls = torch.ones(2, requires_grad=True), []
+    optimizer = cocd.CoCD([a], lr=0.1)
+    optimizer.step(lambda: a.square().sum())
+    handle = register_optimizer_step_post_hook(lambda *_: calls.append("post"))
+    optimizer.step(lambda: a.square().sum())
+    handle.remove()
+    optimizer.step(lambda: a.square().sum())
+    assert calls == ["post"]
 
 
 def test_step_hooks_run_around_every_step():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ._evaluate import Closure, Evaluations
 from ._layout import check_overlap, check_tensor
@@ -46,6 +48,27 @@ class ZerothOrder(Optimizer):
         self._warned = False
         check_group(defaults)
         super().__init__(_named_once(params), defaults)
+
+    @staticmethod
+    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+        """What torch wraps around `step`, passed by where there is no hook and no profiler.
+
+        It opens a region of the profiler at every step, which costs more than the update does.
+        """
+        wrapped = Optimizer.profile_hook_step(func)
+
+        @functools.wraps(func)
+        def step(self: ZerothOrder, *args: Any, **kwargs: Any) -> Any:
+            heard = (
+                self._optimizer_step_pre_hooks
+                or self._optimizer_step_post_hooks
+                or _global_optimizer_pre_hooks
+                or _global_optimizer_post_hooks
+                or torch._C._autograd._profiler_enabled()
+            )
+            return (wrapped if heard else func)(self, *args, **kwargs)
+
+        return step
 
     # --- parameters ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ outside. If the step fails, they look like none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from numbers import Real
@@ -22,6 +22,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ._interrupt import Interrupts
 
 Closure = Callable[[], Any]
+_REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Evaluations(AbstractContextManager["Evaluations"]):
@@ -43,7 +44,6 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self.first: Any = None  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
         self._random = _Random(devices)
-        self.again: Callable[[], float] = self  # what `evaluate()` does after its first call
         self._buffers = _Buffers()
         self._modules = modules
         self._grad_mode = torch.no_grad()
@@ -108,7 +108,6 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._random.mark()
         self._buffers.mark()
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
-        self.again = self._repeater()
         return scalar(value)
 
     def _call(self, closure: Closure) -> Any:
@@ -123,37 +122,55 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         finally:
             self.interrupts.window = False
 
-    def _repeater(self) -> Callable[[], float]:
-        """`_call` on the closure from the same state of the world, for the 2B probes of a step.
+    def again(self) -> float:
+        """The loss once more, from the same state of the world."""
+        return self._losses(iter((None,)), rewinding=True)[0]
 
-        What is not needed is not even asked: this is all that a probe costs beside its evaluation.
+    def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
+        """The loss at each of the points to which a generator that `points` makes moves on.
+
+        To rewind 5 kB of random state before each of them costs as much as all else around an
+        evaluation. Where the first one of the step drew no random numbers and there are no
+        buffers, the others hardly will draw: that is looked at afterwards, and if they did, all
+        are made again.
         """
+        still = not (self._random.drawn or self._buffers.any or self._random.has_devices)
+        values = self._losses(points(), rewinding=not still)
+        if still and self._random.moved:
+            values = self._losses(points(), rewinding=True)
+        return values
+
+    def _losses(self, points: Iterator[None], rewinding: bool) -> list[float]:
+        # What is not needed is not even asked: this is all that a probe costs beside itself.
         closure, interrupts = self.closure, self.interrupts
-        rewind_cpu = self._random.rewind_cpu
-        has_more = self._buffers.any or self._random.has_devices
+        rewind = self._rewinder() if rewinding else None
         inside_autocast = self._inside_autocast
-
-        def again() -> float:
-            rewind_cpu()
-            if has_more:
-                self.rewind()
-            if interrupts.waiting is not None:
-                interrupts.deliver()
-            if inside_autocast:
-                torch.clear_autocast_cache()
-            self.count += 1
-            interrupts.window = True
-            try:
+        values: list[float] = []
+        try:
+            for _ in points:
+                if rewind is not None:
+                    rewind()
+                if interrupts.waiting is not None:
+                    interrupts.deliver()
+                if inside_autocast:  # a region entered by the closure may cache all the same
+                    torch.clear_autocast_cache()
+                self.count += 1
+                interrupts.window = True
                 value = closure()
-            finally:
                 interrupts.window = False
-            if type(value) is Tensor and not value.ndim:
-                number = value.item()
-                if type(number) is float:
-                    return number
-            return scalar(value)
+                if type(value) is Tensor and not value.ndim and value.dtype in _REAL:
+                    values.append(value.item())
+                else:
+                    values.append(scalar(value))
+        finally:
+            interrupts.window = False
+            if isinstance(points, Generator):
+                points.close()  # which takes back its last move
+        return values
 
-        return again
+    def _rewinder(self) -> Callable[[], object]:
+        more = self._buffers.any or self._random.has_devices
+        return self.rewind if more else self._random.rewind_cpu
 
 
 def scalar(value: Any) -> float:
@@ -186,6 +203,16 @@ class _Random:
         self._set(self._before)
 
     @property
+    def drawn(self) -> bool:
+        """Did the first evaluation draw from the generator of the CPU?"""
+        return not torch.equal(self._before[0], self._after[0])
+
+    @property
+    def moved(self) -> bool:
+        """Has that generator drawn since?"""
+        return not torch.equal(torch.default_generator.get_state(), self._after[0])
+
+    @property
     def rewind_cpu(self) -> Callable[[], object]:
         """The same for the CPU alone, without any detour."""
         return partial(torch.default_generator.set_state, self._before[0])
@@ -198,7 +225,7 @@ class _Random:
         self._set(self._after)
 
     def _get(self) -> list[Tensor]:
-        return [torch.get_rng_state()] + [
+        return [torch.default_generator.get_state()] + [
             torch.get_device_module(d).get_rng_state(d) for d in self._devices
         ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+
+# Those of `signal` turn every number into an enum and back, which takes ten times as long.
+from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found]
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -23,10 +25,10 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            previous = signal.getsignal(signal.SIGINT)
+            previous = getsignal(SIGINT)
             if callable(previous):  # SIG_DFL and SIG_IGN have nothing that could be raised
                 self._previous = previous
-                signal.signal(signal.SIGINT, self._handle)
+                signal(SIGINT, self._handle)
         return self
 
     def __exit__(
@@ -38,7 +40,7 @@ class Interrupts:
         if self._previous is None:
             return
         previous, self._previous = self._previous, None
-        signal.signal(signal.SIGINT, previous)
+        signal(SIGINT, previous)
         if self.waiting is not None and not isinstance(value, KeyboardInterrupt):
             previous(*self.waiting)
 

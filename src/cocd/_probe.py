@@ -6,7 +6,7 @@ An objective that knows how to evaluate many probes at once offers ``differences
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from itertools import chain, groupby
 from math import isfinite
 from operator import eq
@@ -110,19 +110,24 @@ def sequential(
     old_bits, plus_bits, minus_bits = map(bits, (saved, plus, minus))
     if difference == "backward" or any(map(eq, old_bits, plus_bits)):
         check_radius(saved, plus, minus, eps, difference)
-    place, again = elements(tensor), evaluate.again
-    up, down = np.full((2, len(index)), loss)
-    values = zip(index, old_bits, plus_bits, minus_bits, strict=True)
-    for k, (i, old, above, below) in enumerate(values):
-        try:
-            if difference != "backward":
-                place[i] = above
-                up[k] = again()
-            if difference != "forward":
-                place[i] = below
-                down[k] = again()
-        finally:
-            place[i] = old
+    place = elements(tensor)
+    rows = list(zip(index, old_bits, plus_bits, minus_bits, strict=True))
+    above, below = difference != "backward", difference != "forward"
+
+    def points() -> Generator[None, None, None]:
+        for i, old, plus, minus in rows:
+            try:
+                if above:
+                    place[i] = plus
+                    yield
+                if below:
+                    place[i] = minus
+                    yield
+            finally:
+                place[i] = old
+
+    values = np.array(evaluate.losses(points)).reshape(len(index), above + below)
+    up, down = values[:, 0] if above else loss, values[:, -1] if below else loss
     with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
         first = torch.from_numpy(up - down)
         if difference != "central":
