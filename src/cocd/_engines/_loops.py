@@ -258,3 +258,61 @@ def activate_through(x, act, before, weight, out):
     for k in prange(K):
         _activate(x[k].reshape(N * P), act)
         _through(x[k], before, weight, out[k])
+
+
+@njit(inline="always", fastmath=_FAST)
+def _expm1(x):
+    """Exp(x) - 1 for |x| <= 1 by its series, in a form that loses nothing near zero."""
+    s = np.float32(1 / 362880) + x * np.float32(1 / 3628800)
+    s = np.float32(1 / 5040) + x * (np.float32(1 / 40320) + x * s)
+    s = np.float32(1 / 120) + x * (np.float32(1 / 720) + x * s)
+    s = np.float32(1 / 6) + x * (np.float32(1 / 24) + x * s)
+    return x + x * x * (np.float32(0.5) + x * s)
+
+
+@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+def cross_entropy(difference, base, p, log_sums, labels, totals):
+    """The sum over the samples of log sum exp(b + d) - log sum exp(b) - d at the label.
+
+    difference (K, C, N), base and its softmax p (C, N), log_sums and labels (N). The first two are
+    log(1 + sum p (e^d - 1)), exact where d is small; where it is not, they are what they say.
+    """
+    K, C, N = difference.shape
+    for k in prange(K):
+        d = difference[k]
+        total, near = 0.0, 0
+        for c in range(C):
+            row = d[c]
+            for n in range(N):
+                near += np.abs(row[n]) <= _ONE
+        if near == C * N:
+            rise = np.zeros(N, np.float32)
+            for c in range(C):
+                row, weight = d[c], p[c]
+                for n in range(N):
+                    rise[n] += weight[n] * _expm1(row[n])
+            first = 0
+            while first < N:  # one logarithm for a product of eight
+                product = 1.0
+                for n in range(first, min(N, first + 8)):
+                    product *= 1.0 + np.float64(rise[n])
+                total += np.log(product)
+                first += 8
+        else:
+            for n in range(N):
+                total += _log_sum(d, base, n) - log_sums[n]
+        for n in range(N):
+            total -= d[labels[n], n]
+        totals[k] = total
+
+
+@njit(fastmath=_FAST, error_model="numpy")
+def _log_sum(d, base, n):
+    top = np.float64(-np.inf)
+    for c in range(len(base)):
+        value = np.float64(base[c, n]) + d[c, n]
+        top = value if value > top or value != value else top
+    total = 0.0
+    for c in range(len(base)):
+        total += np.exp(np.float64(base[c, n]) + d[c, n] - top)
+    return top + np.log(total)

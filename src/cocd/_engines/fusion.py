@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import kernels
+from . import kernels, lanes
 from .change import Change, slab
 from .graph import Graph, Node, Run
 from .registry import Call, Moves, moved_elements
@@ -32,6 +32,7 @@ class Chain(NamedTuple):
     code: int  # of the activation
     last: int  # of these three
     tail: int | None  # a small linear layer behind them
+    place: lanes.Place | None = None  # for loops with the samples last
 
 
 def chains(graph: Graph) -> dict[int, Chain]:
@@ -49,8 +50,12 @@ def chains(graph: Graph) -> dict[int, Chain]:
             if node.target is nn.Conv2d and not _is_plain(node):
                 continue
             if last is not node:
-                tail = _tail(graph, node, last)
-                found[node.position] = Chain(node.position, pool, act, code, last.position, tail)
+                head, tail = node.position, _tail(graph, node, last)
+                place = None
+                if lanes.fits(node.module, _pooled_by(graph, pool)):
+                    behind = _behind_flatten(graph, last)
+                    place = lanes.Place(head, last.position, behind, code)
+                found[head] = Chain(head, pool, act, code, last.position, tail, place)
     return found
 
 
@@ -60,6 +65,29 @@ def _tail(graph: Graph, head: Node, last: Node) -> int | None:
         return None
     m: Any = node.module
     return node.position if m.out_features <= _SMALL else None
+
+
+def _behind_flatten(graph: Graph, last: Node) -> int | None:
+    """A linear layer that reads all that is behind a chain, and nothing else does."""
+    flat = _only_reader(graph, last)
+    if flat is None or not _flattens(flat):
+        return None
+    node = _only_reader(graph, flat)
+    if node is None or node.op != "call_module" or node.target is not nn.Linear:
+        return None
+    return node.position
+
+
+def _flattens(node: Node) -> bool:
+    m: Any = node.module
+    if type(m) is nn.Flatten:
+        return (m.start_dim, m.end_dim) == (1, -1)
+    return node.target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs
+
+
+def _pooled_by(graph: Graph, pool: int | None) -> tuple[int, int]:
+    m: Any = None if pool is None else graph.nodes[pool].module
+    return (1, 1) if m is None else _pair(m.kernel_size)
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
@@ -100,11 +128,9 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
-    pool = (1, 1)
-    if chain.pool is not None:
-        m: Any = run.graph.nodes[chain.pool].module
-        pool = _pair(m.kernel_size)
-    return (*conv.kernel_size, *conv.stride, *conv.dilation, *pool)
+    return (
+        *conv.kernel_size, *conv.stride, *conv.dilation, *_pooled_by(run.graph, chain.pool)
+    )  # fmt: skip
 
 
 def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change] | None:
@@ -118,6 +144,8 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
         return None
     if isinstance(m, nn.Linear):
         return _linear(run, m, head.out, out, x, chain, scratch)
+    if chain.place is not None and lanes.enough(head.out):
+        return lanes.flow(run, chain.place, m, x, scratch)
     if x.dim == 1 and x.width == 1 and x.is_single and has_samples(head):
         return chain.last, _convolution(run, m, head.out, out, x, chain, scratch)
     return None
@@ -204,8 +232,10 @@ def _convolution(
     return Change(out, K, values=stacked.view(K, *out.shape))
 
 
-def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) -> Change | None:
-    """The change behind a chain when elements of its first layer's parameters move."""
+def enter(
+    run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch
+) -> tuple[int, Change] | None:
+    """The change behind a chain, and where that is, when elements of its first layer move."""
     if not kernels.enabled():
         return None
     head = run.call(run.graph.nodes[chain.head])
@@ -214,9 +244,11 @@ def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) ->
     if not kernels.suits(head.args[0], head.out, out, m.weight):
         return None
     if isinstance(m, nn.Linear) and head.out.dim() == 2:
-        return _units(head, out, chain, local, moves, scratch)
+        return chain.last, _units(head, out, chain, local, moves, scratch)
     if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(head):
         return None
+    if chain.place is not None and lanes.enough(head.out):
+        return lanes.enter(run, chain.place, m, moves, scratch)
     x = run.memo(("padded", chain.head), lambda: padded(m, head.args[0]).contiguous())
     elements = moved_elements(m.weight.shape, moves.index)
     where = torch.tensor(elements).T.contiguous()
@@ -226,7 +258,7 @@ def enter(run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch) ->
         x, head.out.contiguous(), where, moves.steps, _geometry(run, chain, m), chain.code, stacked
     )
     change = slab(out, 1, elements[0], 1, stacked.unsqueeze(2))
-    return change.with_values(out, stacked.unsqueeze(2))
+    return chain.last, change.with_values(out, stacked.unsqueeze(2))
 
 
 def _units(

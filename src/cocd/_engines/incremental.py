@@ -71,9 +71,9 @@ def propagate(
     entry = graph.nodes[plan.entry]
     chain = plan.chains.get(plan.entry)
     entered = chain and fusion.enter(run, chain, plan.local, moves, scratch)
-    if chain and entered:
-        done = chain.last
-        changes[done] = _note(plan, graph.nodes[done], entered)
+    if entered:
+        done, change = entered
+        changes[done] = _note(plan, graph.nodes[done], change)
         plan.rule = f"{entry.target.__name__}.{plan.local} (fused)"
     else:
         changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))

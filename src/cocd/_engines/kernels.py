@@ -55,9 +55,22 @@ def suits(*tensors: Tensor) -> bool:
 
 def _loops(work: int) -> Any:
     """The compiled loops, on as many threads as pay for `work` elementary operations."""
-    import numba
-
+    _set_threads(work)
     from . import _loops
+
+    return _loops
+
+
+def lanes(work: int) -> Any:
+    """Those that have the samples last."""
+    _set_threads(work)
+    from . import _lanes
+
+    return _lanes
+
+
+def _set_threads(work: int) -> None:
+    import numba
 
     # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
     # this one for what is done before another has woken up.
@@ -66,7 +79,6 @@ def _loops(work: int) -> Any:
     numba.set_num_threads(min(torchs, limit) if work > _WORTH_THREADS else 1)
     if torch.get_num_threads() != torchs:  # numba's start set the one OpenMP that both use
         torch.set_num_threads(torchs)
-    return _loops
 
 
 def move_units(
@@ -144,5 +156,19 @@ def squared(difference: Tensor, residual: Tensor) -> Tensor:
     _loops(difference.numel()).squared(
         difference.reshape(len(difference), -1).numpy(), residual.reshape(-1).numpy(),
         totals.numpy(),
+    )  # fmt: skip
+    return totals
+
+
+def cross_entropy(difference: Tensor, base: Tensor, labels: Tensor) -> Tensor:
+    """Changes of the summed cross-entropy, float64: difference (K, N, classes), base (N, classes).
+
+    See `_loops.cross_entropy`, which has the samples last.
+    """
+    totals = torch.empty(len(difference), dtype=torch.float64)
+    _loops(8 * difference.numel()).cross_entropy(
+        difference.mT.contiguous().numpy(), base.T.contiguous().numpy(),
+        base.softmax(1).T.contiguous().numpy(), base.double().logsumexp(1).numpy(),
+        labels.numpy(), totals.numpy(),
     )  # fmt: skip
     return totals

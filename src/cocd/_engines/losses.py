@@ -85,6 +85,9 @@ def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     if not plain or bool((target == loss.ignore_index).any()):
         return _unreduced(loss, y, target)
     d = _whole_delta(y)
+    normaliser = len(target) if loss.reduction == "mean" else 1
+    if kernels.enabled() and kernels.suits(d, y.base):
+        return kernels.cross_entropy(d, y.base, target) / normaliser
     p = y.base.softmax(1)
     at_label = d.gather(2, target.view(1, -1, 1).expand(len(d), -1, 1))[..., 0]
     rise = torch.log1p((torch.expm1(d) * p).sum(2))
@@ -93,7 +96,7 @@ def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     if bool(far.any()):
         direct = (y.base + d).logsumexp(2) - y.base.logsumexp(1)
         rise = torch.where(far, direct, rise)
-    return _total(rise - at_label, len(target) if loss.reduction == "mean" else 1)
+    return _total(rise - at_label, normaliser)
 
 
 def _whole_delta(y: Change) -> Tensor:
