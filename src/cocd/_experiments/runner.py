@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Protocol
 
 import torch
@@ -45,7 +45,10 @@ class Stop(Protocol):
 
 @dataclass
 class Progress:
-    """How far a run is. `total` is the sum of the step losses of the present epoch."""
+    """How far a run is. `total` is the sum of the step losses of the present epoch.
+
+    `seconds` are of processor time, that of all threads: a busy machine does not change them.
+    """
 
     epoch: int = 0
     in_epoch: int = 0
@@ -135,7 +138,7 @@ def _train(
 def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop: Stop) -> str:
     """Steps up to the epoch's end, the next checkpoint or the user's wish; says if it diverged."""
     began = looked = perf_counter()
-    spent = progress.seconds
+    spent, clock = progress.seconds, process_time()
     how = ""
     while progress.in_epoch < run.steps_per_epoch and not stop.asked:
         try:
@@ -151,11 +154,11 @@ def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop:
         now = perf_counter()
         if now - looked > LOOK_AFTER:
             looked = now
-            progress.seconds = spent + now - began
+            progress.seconds = spent + process_time() - clock
             watch.step(run, progress, training)
             if now - began > SAVE_AFTER:
                 break
-    progress.seconds = spent + perf_counter() - began
+    progress.seconds = spent + process_time() - clock
     return how
 
 

@@ -154,8 +154,8 @@ def _footer(rows: Rows) -> str:
         return "; ".join(sorted(found))
 
     parts = [
-        "Seconds are of training alone. Bands are the range over seeds, lines the mean. An epoch "
-        "is a number of steps, not a pass over the data."
+        "Seconds are of processor time, of training alone. Bands are the range over seeds, lines "
+        "the mean. An epoch is a number of steps, not a pass over the data."
     ]
     parts += [f"Versions: {v}." for v in [each("versions")] if v]
     parts += [f"Machine: {m}." for m in [each("machine")] if m]
