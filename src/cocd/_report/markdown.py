@@ -13,7 +13,7 @@ _HEAD = """# Reproduction
 
 Written by `cocd report` from rows alone; every number and sentence below follows from them. An
 epoch is a number of steps, not a pass over the data. Seconds are processor time of training alone,
-on one thread of the machine named at the end; the paper's are from {machine}. Ranges are over seeds.
+on one thread of the machine named at the end; the paper's are from {machine}. Ranges: over seeds.
 """
 
 
