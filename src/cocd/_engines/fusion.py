@@ -19,6 +19,7 @@ from .graph import Graph, Node, Run
 from .registry import Call, Moves, moved_elements
 from .rules.convolution import has_samples, padded
 from .scratch import Scratch
+from .tiles import tile
 
 _SMALL = 32  # outputs of a linear layer that are summed up beside the activation
 
@@ -42,7 +43,7 @@ def chains(graph: Graph) -> dict[int, Chain]:
         if node.target in (nn.Linear, nn.Conv2d) and node.op == "call_module":
             last, pool, act, code = node, None, None, kernels.NONE
             following = _only_reader(graph, last)
-            if node.target is nn.Conv2d and following is not None and _pools(following):
+            if node.target is nn.Conv2d and following is not None and tile(following.module):
                 pool, last = following.position, following
                 following = _only_reader(graph, last)
             if following is not None and _activation(following):
@@ -86,8 +87,7 @@ def _flattens(node: Node) -> bool:
 
 
 def _pooled_by(graph: Graph, pool: int | None) -> tuple[int, int]:
-    m: Any = None if pool is None else graph.nodes[pool].module
-    return (1, 1) if m is None else _pair(m.kernel_size)
+    return (1, 1) if pool is None else tile(graph.nodes[pool].module) or (1, 1)
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
@@ -105,26 +105,9 @@ def _activation(node: Node) -> int:
     return kernels.NONE
 
 
-def _pools(node: Node) -> bool:
-    m: Any = node.module
-    if type(m) is not nn.MaxPool2d:
-        return False
-    return (
-        _pair(m.kernel_size) == _pair(m.stride)
-        and _pair(m.padding) == (0, 0)
-        and _pair(m.dilation) == (1, 1)
-        and not m.ceil_mode
-        and not m.return_indices
-    )
-
-
 def _is_plain(node: Node) -> bool:
     m: Any = node.module
     return bool(m.groups == 1)
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)  # type: ignore[return-value]
 
 
 def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from .registry import Call, rules
+from .tiles import max_of_tiles, tile
 from .tracing import trace_calls
 
 # With these, what the input is multiplied with is kept, so that all probes share it.
@@ -171,6 +172,8 @@ class Run:
             module: Any = node.module
             if type(module) in _DROPOUTS and module.training and module.p > 0:
                 return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
+            if size := tile(module):
+                return max_of_tiles(args[0], size)
             if getattr(module, "inplace", False):  # what it would write to is kept
                 args = (args[0].clone(), *args[1:])
             # No hooks, or the model would not have been traced: the forward is all there is.

@@ -10,6 +10,7 @@ from torch import nn
 
 from ..change import Change
 from ..registry import Call, rules, stacked
+from ..tiles import max_of_tiles, tile
 
 # By the number of dimensions of their input; one less, and it is a sample without a batch.
 _AVERAGES: dict[Any, int] = {
@@ -56,7 +57,11 @@ def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change
     if x.dim not in (None, 1):
         x = x.densify()
 
+    size_of_tile = tile(call.module)
+
     def apply(t: torch.Tensor) -> torch.Tensor:
+        if size_of_tile:
+            return max_of_tiles(t, size_of_tile)
         if call.module is not None:
             return call.module(t)  # type: ignore[no-any-return]
         return call.target(t, *call.args[1:], **call.kwargs)  # type: ignore[no-any-return]
