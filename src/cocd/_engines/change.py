@@ -7,10 +7,14 @@ unit or channel alone; then only that slab is kept, and everything outside it eq
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .scratch import room
 
 
 @dataclass(frozen=True)
@@ -70,19 +74,20 @@ class Change:
         index = self.index(like.device)
         picked = like.index_select(self.dim, index.flatten())
         shape = (*like.shape[: self.dim], self.K, self.width, *like.shape[self.dim + 1 :])
-        return picked.reshape(shape).movedim(self.dim, 0)
+        # In order: what is computed from it would have its order, and be copied to be multiplied.
+        return picked.reshape(shape).movedim(self.dim, 0).contiguous()
 
     def index(self, device: torch.device) -> Tensor:
         """Indices along `dim` that each probe covers, (K, width) or (1, width)."""
-        starts = torch.tensor(self.starts, device=device)
-        return starts[:, None] + torch.arange(self.width, device=device)
+        return _index(self.starts, self.width).to(device)
 
     def new(self) -> Tensor:
         """The changed values."""
         if self.values is not None:
             return self.values
         if self.factors is not None:
-            return torch.addcmul(self.base_part(), *self.factors)
+            out = room((self.K, *self.base.shape), self.base)
+            return torch.addcmul(self.base_part(), *self.factors, out=out)
         assert self.difference is not None
         return self.base_part() + self.difference
 
@@ -143,6 +148,12 @@ class Change:
                 parts.append((where, part))
                 first = k
         return parts
+
+
+@lru_cache(maxsize=4)  # the layers behind each other ask for the same
+def _index(starts: tuple[int, ...], width: int) -> Tensor:
+    first = torch.from_numpy(np.array(starts))[:, None]
+    return first if width == 1 else first + torch.arange(width)
 
 
 def dense(base: Tensor, *, values: Tensor | None = None, delta: Tensor | None = None) -> Change:

@@ -214,8 +214,8 @@ def loss_changes(
     scratch: Scratch,
 ) -> Tensor:
     """f(x + step e_i) - f(x) for every move, float64 on the CPU."""
-    scratch.reset()
-    changes = propagate(run, plan, parameter, moves, scratch)
+    with scratch.lent():
+        changes = propagate(run, plan, parameter, moves, scratch)
     output = run.graph.output
     if isinstance(output, Ref) and loss_change is not None:
         change = changes.get(output.position)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 import torch
@@ -35,3 +38,25 @@ class Scratch:
     def bytes(self) -> int:
         """What is held."""
         return sum(t.numel() * t.element_size() for pool in self._pools.values() for t in pool)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """While entered, `room` hands out what is here; all of it is free at the beginning."""
+        before = getattr(_here, "scratch", None)
+        self.reset()
+        _here.scratch = self
+        try:
+            yield
+        finally:
+            _here.scratch = before
+
+
+_here = threading.local()
+
+
+def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An uninitialised tensor for what a rule computes: not freshly allocated if it can be."""
+    scratch: Scratch | None = getattr(_here, "scratch", None)
+    if scratch is None or like.device.type != "cpu":
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+    return scratch.take(shape, like.dtype)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, moved_elements, rules
+from ..registry import Call, Moves, rules
+from ..scratch import room
 
 
 @rules.source(nn.Linear, parameter="weight")
@@ -17,10 +19,10 @@ def weight_moves(call: Call, moves: Moves) -> Change:
     """y_i changes by step * x_j."""
     x = call.args[0]
     m: Any = call.module
-    unit, feature = moved_elements(m.weight.shape, moves.index)
-    picked = x.movedim(-1, 0)[feature]  # (K, *batch)
-    steps = moves.steps.view(-1, *[1] * (x.dim() - 1))
-    return slab(call.out, -1, unit, 1, (picked * steps).unsqueeze(-1))
+    unit, feature = np.divmod(moves.index, m.in_features)
+    picked = x.movedim(-1, 0)[torch.from_numpy(feature).to(x.device)]  # (K, *batch)
+    picked *= moves.steps.view(-1, *[1] * (x.dim() - 1))
+    return slab(call.out, -1, unit.tolist(), 1, picked.unsqueeze(-1))
 
 
 @rules.source(nn.Linear, parameter="bias")
@@ -60,4 +62,10 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
     """One large product: F.linear would make K small ones of a stack that is not contiguous."""
-    return F.linear(x.reshape(-1, x.shape[-1]), W, bias).view(*x.shape[:-1], -1)
+    rows, out = x.reshape(-1, x.shape[-1]), room((*x.shape[:-1], len(W)), x)
+    flat = out.view(-1, len(W))
+    if bias is None:
+        torch.mm(rows, W.T, out=flat)
+    else:
+        torch.addmm(bias, rows, W.T, out=flat)
+    return out
