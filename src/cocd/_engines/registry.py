@@ -132,9 +132,17 @@ rules = Registry()
 
 
 def stacked(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-    """Apply `fn`, which treats the samples of a batch one by one, to K stacked batches at once."""
-    out = fn(tensor.flatten(0, 1))
-    return out.unflatten(0, tensor.shape[:2])
+    """Apply `fn`, which treats the samples of a batch one by one, to K stacked batches at once.
+
+    Samples before probes where they lie in memory like that, as behind a BatchNorm: no copy.
+    """
+    if tensor.dim() > 1 and tensor.stride(0) < tensor.stride(1):
+        return _flat(fn, tensor.transpose(0, 1)).transpose(0, 1)
+    return _flat(fn, tensor)
+
+
+def _flat(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
 
 
 def moved_elements(shape: torch.Size, index: list[int]) -> list[list[int]]:

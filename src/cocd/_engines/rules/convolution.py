@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, moved_elements, rules
+from ..registry import Call, Moves, moved_elements, rules, stacked
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -96,10 +96,14 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
 def _convolve(
     m: Any, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
 ) -> Tensor:
-    x = padded(m, delta.flatten(0, 1))
-    conv = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
-    out = conv(x, weight, bias, m.stride, 0, m.dilation, groups)
-    return out.unflatten(0, delta.shape[:2])
+    conv = (F.conv1d, F.conv2d, F.conv3d)[delta.dim() - 4]
+    if m.padding_mode == "zeros":  # which it adds itself, without a copy of all of it
+        return stacked(
+            lambda x: conv(x, weight, bias, m.stride, m.padding, m.dilation, groups), delta
+        )
+    return stacked(
+        lambda x: conv(padded(m, x), weight, bias, m.stride, 0, m.dilation, groups), delta
+    )
 
 
 def _correction(m: Any, x: Change) -> Tensor:
