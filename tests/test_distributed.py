@@ -212,11 +212,11 @@ def traffic(rank, inputs, budget):
         gather(found, words, **options),
     )
     torch.manual_seed(0)
-    model = nn.Linear(inputs, 1, bias=False)
+    model = nn.Sequential(nn.Linear(inputs, 1), nn.Linear(1, 1), nn.Linear(1, 1))  # 6 tensors
     optimizer = cocd.CoCD(model.parameters(), lr=1e-3, compute_budget=budget)
     shard = Shard(optimizer)
     x, y = torch.ones(2, inputs), torch.zeros(2, 1)
-    for _ in range(4):
+    for _ in range(4):  # the second block of the small model lies in all six
         sent.append("step")
         optimizer.step(shard(lambda: mse_loss(model(x), y)))
     return sent
@@ -320,6 +320,7 @@ def test_a_loss_that_is_not_finite_on_all_ranks_is_what_it_always_is():
 
 
 def dying(rank):
+    dist.barrier()  # it must not die before the others have met it
     x = torch.zeros(8, requires_grad=True)
     optimizer = cocd.CoCD([x], lr=0.1, compute_budget=8)
     die = Raising(lambda: x.square().sum(), 3, lambda: os._exit(1))

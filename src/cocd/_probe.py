@@ -1,7 +1,8 @@
 """How the losses at x ± eps e_i are evaluated.
 
 An objective that knows how to evaluate many probes at once offers ``differences`` (see
-`Prober`); for any other closure each probe is one call, with the weight perturbed in place.
+`Prober`), one that wants all of a step's together ``block``; for any other closure each probe is
+one call, with the weight perturbed in place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import chain, groupby
 from math import isfinite
 from operator import eq
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -53,6 +54,14 @@ class Prober(Protocol):
         """
 
 
+class Request(NamedTuple):
+    """Elements (logical, row-major) of a parameter, to be moved by `eps`."""
+
+    tensor: Tensor
+    elements: list[int]
+    eps: float
+
+
 def evaluations_per_coordinate(difference: str) -> int:
     """The cost of one coordinate; the unperturbed loss is shared and counted once a step."""
     return 2 if difference == "central" else 1
@@ -73,21 +82,36 @@ def probe(
     loss = evaluate(prepare=True)
     if not isfinite(loss):
         raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
-    objective = evaluate.closure
-    parts: list[Differences] = []
+    requests = []
     for t, runs in groupby(block, key=lambda run: run.tensor):
         tensor = tensors[t]
         index = list(chain.from_iterable(range(run.start, run.stop) for run in runs))
-        h = eps(tensor)
+        requests.append(Request(tensor, index, eps(tensor)))
+    moving = [request for request in requests if request.tensor.requires_grad]
+    found = iter(differences(evaluate.closure, evaluate, loss, moving, difference))
+    parts: list[Differences] = []
+    for tensor, index, h in requests:
         if not tensor.requires_grad:
             nothing = torch.full((len(index),), torch.nan, dtype=torch.float64)
             parts.append(Differences(nothing, nothing if difference == "central" else None))
         else:
-            of = getattr(objective, "differences", sequential)
-            first, second = of(evaluate, loss, tensor, index, h, difference)
+            first, second = next(found)
             width = 2 * h if difference == "central" else h
             parts.append(Differences(first / width, None if second is None else second / h**2))
     return loss, parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def differences(
+    objective: Any, evaluate: Evaluations, loss: float, requests: list[Request], difference: str
+) -> list[Differences]:
+    """An answer for each request, by whatever the objective offers."""
+    if not requests:
+        return []
+    if (block := getattr(objective, "block", None)) is not None:
+        answers: list[Differences] = block(evaluate, loss, requests, difference)
+        return answers
+    of = getattr(objective, "differences", sequential)
+    return [of(evaluate, loss, *request, difference) for request in requests]
 
 
 def _joined(parts: list[Differences]) -> Differences:

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._base import ZerothOrder
 from .._evaluate import Closure, Evaluations, scalar
 from .._options import check_count
-from .._probe import Differences, evaluations_per_coordinate, sequential
+from .._probe import Differences, Request, differences, evaluations_per_coordinate
 from ._ranks import Header, RankError, Ranks
 from ._state import PARTS, odd_one, state
 
@@ -86,8 +86,18 @@ class Shard:
         return Sharded(self, closure)
 
 
+def _cut(requests: list[Request], mine: range) -> Iterator[Request]:
+    """The part of the requests' coordinates, taken one after the other, that `mine` says."""
+    first = 0
+    for request in requests:
+        start, stop = max(mine.start - first, 0), min(mine.stop - first, len(request.elements))
+        if start < stop:
+            yield request._replace(elements=request.elements[start:stop])
+        first += len(request.elements)
+
+
 class Sharded:
-    """A closure of which each rank evaluates a part; the protocol is `cocd._probe.Prober`."""
+    """A closure of which each rank evaluates a part; it takes a step's probes as one block."""
 
     def __init__(self, shard: Shard, closure: Any) -> None:
         self._shard = shard
@@ -117,29 +127,25 @@ class Sharded:
             self._exchange(torch.zeros(0, 1, dtype=torch.float64), 0)
         return value
 
-    def differences(
-        self,
-        evaluate: Evaluations,
-        loss: float,
-        tensor: Tensor,
-        index: list[int],
-        eps: float,
-        difference: str,
-    ) -> Differences:
-        """Differences for all of `index`, of which this rank evaluates a slice."""
-        mine = self._ranks.slice(len(index))
-        central = difference == "central"
+    def block(
+        self, evaluate: Evaluations, loss: float, requests: list[Request], difference: str
+    ) -> list[Differences]:
+        """Differences for all of a step's coordinates, of which this rank evaluates a slice."""
+        sizes = [len(request.elements) for request in requests]
+        count, central = sum(sizes), difference == "central"
+        mine = self._ranks.slice(count)
         values = torch.zeros(0, 1 + central, dtype=torch.float64)
         with self._telling_of_failure():
             if mine:
-                of = getattr(self._closure, "differences", sequential)
-                chosen = index[mine.start : mine.stop]
-                found = of(evaluate, loss, tensor, chosen, eps, difference)
-                values = torch.stack([part for part in found if part is not None], 1)
+                own = list(_cut(requests, mine))
+                found = differences(self._closure, evaluate, loss, own, difference)
+                columns = ([part for part in answer if part is not None] for answer in found)
+                values = torch.cat([torch.stack(column, 1) for column in columns])
             evaluate.interrupts.deliver()  # a Ctrl-C that waits stops all ranks or none
-        values = self._exchange(values, len(index))
-        evaluate.count += evaluations_per_coordinate(difference) * (len(index) - len(mine))
-        return Differences(values[:, 0], values[:, 1] if central else None)
+        values = self._exchange(values, count)
+        evaluate.count += evaluations_per_coordinate(difference) * (count - len(mine))
+        parts = torch.split(values, sizes)
+        return [Differences(part[:, 0], part[:, 1] if central else None) for part in parts]
 
     def directional_losses(
         self,
