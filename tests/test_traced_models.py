@@ -1,5 +1,6 @@
 """A traced objective stays right when the model is not what it was when it was traced."""
 
+import copy
 import re
 import warnings
 
@@ -240,3 +241,25 @@ def test_parameters_may_have_any_strides():
     assert not case.model[3].weight.is_contiguous()
     assert_right(objective, case)
     assert engines(objective) == {"incremental"}
+
+
+def test_the_traced_pass_alone_gives_the_same_loss_and_leaves_the_same_traces():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.MaxPool2d(2), nn.Dropout(),
+        nn.Flatten(), nn.Linear(27, 4),
+    )  # fmt: skip
+    closure = cocd.trace(model, F.cross_entropy)(torch.randn(5, 1, 8, 8), torch.arange(5) % 4)
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = []
+    for evaluate in (closure, closure.traced):
+        model.load_state_dict(before)
+        torch.set_rng_state(random)
+        closure.prepare(lambda: None)
+        model.load_state_dict(before)
+        torch.set_rng_state(random)
+        found.append((evaluate(), copy.deepcopy(model.state_dict()), torch.get_rng_state()))
+    (loss, state, after), (same, too, later) = found
+    torch.testing.assert_close(loss, same)
+    torch.testing.assert_close(state, too)
+    assert torch.equal(after, later) and not torch.equal(after, random)

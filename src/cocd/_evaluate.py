@@ -126,6 +126,11 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """The loss once more, from the same state of the world."""
         return self._losses(iter((None,)), rewinding=True)[0]
 
+    def quickly(self) -> float:
+        """The same by a traced objective's own pass, which is that of the model but faster."""
+        closure = getattr(self.closure, "traced", self.closure)
+        return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
+
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
         """The loss at each of the points to which a generator that `points` makes moves on.
 
@@ -140,9 +145,11 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             values = self._losses(points(), rewinding=True)
         return values
 
-    def _losses(self, points: Iterator[None], rewinding: bool) -> list[float]:
+    def _losses(
+        self, points: Iterator[None], rewinding: bool, closure: Closure | None = None
+    ) -> list[float]:
         # What is not needed is not even asked: this is all that a probe costs beside itself.
-        closure, interrupts = self.closure, self.interrupts
+        closure, interrupts = closure or self.closure, self.interrupts
         rewind = self._rewinder() if rewinding else None
         inside_autocast = self._inside_autocast
         values: list[float] = []
