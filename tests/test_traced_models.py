@@ -243,6 +243,7 @@ def test_parameters_may_have_any_strides():
     assert engines(objective) == {"incremental"}
 
 
+@torch.no_grad()
 def test_the_traced_pass_alone_gives_the_same_loss_and_leaves_the_same_traces():
     torch.manual_seed(0)
     model = nn.Sequential(

@@ -19,8 +19,8 @@ ABOUT = "AutoCoCD beside CoCD: equal evaluations, many networks, ablation"
 TASKS = ("sarcos", "mnist", "cifar10")
 EPOCHS = paper.EPOCHS
 
-# AutoCoCD's default where an evaluation is cheap. On the CNNs the three whole passes of a step would
-# take most of the time at that, so there it is the paper's budget, at which there are fewer steps.
+# AutoCoCD's default where an evaluation is cheap. On the CNNs the three whole passes of a step
+# would take most of the time at that, so there it is the paper's budget, with fewer steps.
 _BUDGETS: dict[str, int] = {"sarcos": 16, "mnist": 256, "cifar10": 1024}
 
 
