@@ -253,12 +253,15 @@ def test_the_traced_pass_alone_gives_the_same_loss_and_leaves_the_same_traces():
     closure = cocd.trace(model, F.cross_entropy)(torch.randn(5, 1, 8, 8), torch.arange(5) % 4)
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     found = []
+
+    def rewind():
+        model.load_state_dict(before)
+        torch.set_rng_state(random)
+
     for evaluate in (closure, closure.traced):
-        model.load_state_dict(before)
-        torch.set_rng_state(random)
-        closure.prepare(lambda: None)
-        model.load_state_dict(before)
-        torch.set_rng_state(random)
+        rewind()
+        closure.prepare(rewind)
+        rewind()
         found.append((evaluate(), copy.deepcopy(model.state_dict()), torch.get_rng_state()))
     (loss, state, after), (same, too, later) = found
     torch.testing.assert_close(loss, same)
