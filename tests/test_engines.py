@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import Raising, flat, world
 from torch import nn
+from torch.nn.functional import mse_loss
 from zoo import build
 
 import cocd
@@ -284,3 +285,62 @@ def test_the_fused_loops_are_used_where_they_may_be(accelerated):
         gradient(case.model, objective(case.inputs, case.target))
     assert ("(fused)" in objective.explain()) == accelerated
     assert torch.get_num_threads() == threads  # numba and torch share OpenMP
+
+
+class Beside(nn.Module):
+    """A branch that is computed between a linear layer and its activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.a = nn.Linear(5, 6), nn.Linear(6, 7)
+        self.beside, self.last = nn.Linear(2, 4), nn.Linear(7, 4)
+
+    def forward(self, x):
+        z = torch.sigmoid(self.stem(x))
+        a = self.a(z)
+        beside = self.beside(z[:, 1:3])
+        return self.last(torch.tanh(a)) + beside
+
+
+def test_a_branch_between_the_links_of_a_chain_is_followed():
+    torch.manual_seed(0)
+    model, x, y = Beside(), torch.randn(20, 5), torch.randn(20, 4)
+    objective = cocd.trace(model, mse_loss, engine="incremental")
+    found, _ = gradient(model, objective(x, y))
+    expected, _ = gradient(model, lambda: mse_loss(model(x), y))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_deep_network_does_not_hold_all_of_its_layers():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(40) for layer in (nn.Linear(64, 64), nn.GELU())]
+    model, x = nn.Sequential(*layers), torch.randn(8, 32, 64)
+    objective = cocd.trace(model, mse_loss)
+    estimate = cocd.CoherentGradient([model[0].weight], eps=0.1, compute_budget=64)
+    estimate(objective(x, torch.zeros(8, 32, 64)))
+    assert objective._scratch.bytes <= 40 << 20
+
+
+def test_a_weight_of_another_shape_than_its_layer_says():
+    layer = nn.Linear(6, 8)
+    layer.weight = nn.Parameter(torch.randn(8, 4))
+    x, y = torch.randn(9, 4), torch.randn(9, 8)
+    objective = cocd.trace(layer, mse_loss, engine="incremental")
+    found, _ = gradient(layer, objective(x, y))
+    expected, _ = gradient(layer, lambda: mse_loss(layer(x), y))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_module_may_be_the_closure():
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.ones(3))
+            self.norm = nn.BatchNorm1d(1)
+
+        def forward(self):
+            return self.norm(self.x[:, None]).square().sum() + self.x.square().sum()
+
+    loss = Loss()
+    cocd.CoCD([loss.x], lr=0.1, compute_budget=3).step(loss)
+    assert loss.norm.num_batches_tracked == 1

@@ -57,7 +57,32 @@ class Function(nn.Module):
         return self.head(torch.flatten(y, 1)) + self.side(x.flatten(1))
 
 
+class Beside(nn.Module):
+    """A branch that is computed between the links of a chain, and reads some channels alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.a, self.pool = conv(2, 6), conv(6, 3), nn.MaxPool2d(2)
+        self.tail, self.side = nn.Linear(48, 4), nn.Linear(128, 4)
+
+    def forward(self, x):
+        z = torch.sigmoid(self.stem(x))
+        y = torch.flatten(torch.tanh(self.pool(self.a(z))), 1)
+        beside = self.side(torch.flatten(z[:, 1:3], 1))
+        return self.tail(y) + beside
+
+
+def pooled_to_one():
+    """The linear layer behind the convolution begins a chain of its own."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.MaxPool2d((2,)), nn.Tanh(), nn.Flatten(), nn.Linear(4, 40),
+        nn.Tanh(), nn.Linear(40, 4),
+    )  # fmt: skip
+
+
 MODELS = {
+    "beside": (Beside, 8),
+    "pooled to one": (pooled_to_one, 4),
     "tanh": (stack, 9),
     "relu": (lambda: stack(nn.ReLU), 9),
     "silu": (lambda: stack(nn.SiLU), 9),
@@ -137,7 +162,8 @@ def test_every_parameter_against_float64(name, samples, used):
     if name in ("silu", "gelu"):  # not monotone, so they cannot go behind the pooling
         assert not used
     else:
-        assert used == ({"enter"} if name == "pooled only" else {"enter", "flow"})
+        alone = name in ("pooled only", "pooled to one")
+        assert used == ({"enter"} if alone else {"enter", "flow"})
 
 
 def test_a_small_batch_takes_the_other_loops(used):
@@ -191,3 +217,13 @@ def test_threads_do_not_change_the_numbers():
     finally:
         torch.set_num_threads(before)
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
+
+
+def test_the_memory_limit_holds():
+    torch.manual_seed(0)
+    model = nn.Sequential(conv(1, 32), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(2048, 3))
+    x, y = torch.randn(64, 1, 16, 16), torch.randint(3, (64,))
+    objective = cocd.trace(model, F.cross_entropy, memory_limit=1 << 20)
+    estimate = cocd.CoherentGradient([model[0].weight], eps=EPS, compute_budget=288)
+    estimate(objective(x, y))
+    assert objective._scratch.bytes < 3 << 20

@@ -53,7 +53,8 @@ class ZerothOrder(Optimizer):
     def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
         """What torch wraps around `step`, passed by where there is no hook and no profiler.
 
-        It opens a region of the profiler at every step, which costs more than the update does.
+        It opens a region of the profiler at every step, which costs more than the update does. So
+        an observer of execution traces alone does not see the steps, only what they do.
         """
         wrapped = Optimizer.profile_hook_step(func)
 

@@ -96,6 +96,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _call_first(self, prepare: Callable[[Callable[[], None]], Any] | None) -> float:
         closure = self.closure if prepare is None else partial(prepare, self.rewind)
         known = getattr(self.closure, "modules", None)  # a traced objective says what it runs
+        if isinstance(self.closure, nn.Module):  # of which this is a method
+            known = (self.closure,)
         if self._modules is None and known is not None:
             for module in known:
                 self._buffers.watch(module)
@@ -170,9 +172,11 @@ class Evaluations(AbstractContextManager["Evaluations"]):
                 else:
                     values.append(scalar(value))
         finally:
-            interrupts.window = False
-            if isinstance(points, Generator):
-                points.close()  # which takes back its last move
+            try:
+                interrupts.window = False
+            finally:
+                if isinstance(points, Generator):
+                    points.close()  # which takes back its last move
         return values
 
     def _rewinder(self) -> Callable[[], object]:

@@ -40,6 +40,7 @@ class Change:
     dim: int | None = None
     starts: tuple[int, ...] = (0,)
     width: int = 0
+    on_the_way: int = 0  # numbers that a fused chain held for each probe before it came to this
 
     @property
     def is_dense(self) -> bool:
@@ -153,7 +154,7 @@ class Change:
 @lru_cache(maxsize=4)  # the layers behind each other ask for the same
 def _index(starts: tuple[int, ...], width: int) -> Tensor:
     first = torch.from_numpy(np.array(starts))[:, None]
-    return first if width == 1 else first + torch.arange(width)
+    return first if width == 1 else first + torch.arange(width, device="cpu")
 
 
 def dense(base: Tensor, *, values: Tensor | None = None, delta: Tensor | None = None) -> Change:

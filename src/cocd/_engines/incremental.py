@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import getitem
 from typing import Any
 
@@ -44,16 +44,22 @@ class Plan:
         self.work = 0  # numbers computed for one probe, in the last propagation
         self.peak = 0  # bytes of the largest activation stored for one probe
 
-    def between(self, first: int, last: int) -> list[int]:
-        """The nodes behind `first` up to `last` that this parameter reaches."""
-        return [i for i in self.nodes if first < i <= last]
-
 
 def _local_name(model: nn.Module, node: Node, name: str) -> str:
     if node.module is None:
         return ""
     parameter = model.get_parameter(name)
     return next(local for local, p in node.module.named_parameters() if p is parameter)
+
+
+def _links(graph: Graph, first: int, last: int) -> Iterator[int]:
+    """The nodes behind `first` up to `last` that follow each other, each the only reader.
+
+    Not all that lie between them: what belongs to another branch must be followed on its own.
+    """
+    while first != last:
+        (first,) = graph.users[first]
+        yield first
 
 
 def _first(node: Node) -> int:
@@ -77,7 +83,7 @@ def propagate(
         plan.rule = f"{entry.target.__name__}.{plan.local} (fused)"
     else:
         changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
-    skipped: set[int] = set(plan.between(plan.entry, done))
+    skipped = set(_links(graph, plan.entry, done))
     for position in plan.nodes:
         node = graph.nodes[position]
         if position in skipped or not any(used in changes for used in node.uses):
@@ -86,7 +92,7 @@ def propagate(
         fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
         if fused:
             last, change = fused
-            skipped.update(plan.between(position, last))
+            skipped.update(_links(graph, position, last))
             changes[last] = _note(plan, graph.nodes[last], change)
         else:
             change = _note(plan, node, _follow(run, node, changes))
@@ -103,7 +109,8 @@ def _note(plan: Plan, node: Node, change: Any) -> Any:
     for part in (change,) if alone else tree_flatten(change, is_leaf=is_change)[0]:
         if isinstance(part, Change):
             plan.work += part.numbers
-            plan.peak = max(plan.peak, part.numbers * part.base.element_size())
+            held = max(part.numbers, part.on_the_way)
+            plan.peak = max(plan.peak, held * part.base.element_size())
             if part.is_dense and plan.dense_from is None:
                 plan.dense_from = node.name
     return change

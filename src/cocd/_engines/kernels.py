@@ -152,7 +152,7 @@ def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: T
 
 def squared(difference: Tensor, residual: Tensor) -> Tensor:
     """The sums of d (d + 2 r) over all but the first dimension, in float64."""
-    totals = torch.empty(len(difference), dtype=torch.float64)
+    totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
     _loops(difference.numel()).squared(
         difference.reshape(len(difference), -1).numpy(), residual.reshape(-1).numpy(),
         totals.numpy(),
@@ -165,7 +165,7 @@ def cross_entropy(difference: Tensor, base: Tensor, labels: Tensor) -> Tensor:
 
     See `_loops.cross_entropy`, which has the samples last.
     """
-    totals = torch.empty(len(difference), dtype=torch.float64)
+    totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
     _loops(8 * difference.numel()).cross_entropy(
         difference.mT.contiguous().numpy(), base.T.contiguous().numpy(),
         base.softmax(1).T.contiguous().numpy(), base.double().logsumexp(1).numpy(),

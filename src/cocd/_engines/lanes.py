@@ -114,9 +114,10 @@ def enter(run: Run, place: Place, m: Any, moves: Moves, scratch: Scratch) -> tup
     if place.tail is None:
         added = out.permute(0, 3, 1, 2).unsqueeze(2)
         return place.last, slab(run.values[place.last], 1, outputs.tolist(), 1, added)
-    columns = run.memo(("columns", place.tail), lambda: _columns(run, place, P * Q))
+    columns = run.memo(("columns by channel", place.tail), lambda: _columns(run, place, P * Q))
     picked = columns[torch.from_numpy(outputs)]
-    return _through(run, place, torch.bmm(picked, out.view(moves.K, P * Q, N)))
+    held = out[0].numel() + picked[0].numel()
+    return _through(run, place, torch.bmm(picked, out.view(moves.K, P * Q, N)), held)
 
 
 def flow(run: Run, place: Place, m: Any, x: Change, scratch: Scratch) -> tuple[int, Change] | None:
@@ -146,7 +147,7 @@ def flow(run: Run, place: Place, m: Any, x: Change, scratch: Scratch) -> tuple[i
         size = part.stop - first
         _convolve(run, place, m, delta[part], channels[part] if one else None, base, out[:size])
         torch.bmm(weight[:size], out[:size].view(size, -1, N), out=sums[part])
-    return _through(run, place, sums)
+    return _through(run, place, sums, delta[0].numel())
 
 
 def _convolve(
@@ -162,10 +163,11 @@ def _convolve(
         kernels.lanes(16 * out.numel()).convolve(delta.numpy(), filters, *last)
 
 
-def _through(run: Run, place: Place, added: Tensor) -> tuple[int, Change]:
+def _through(run: Run, place: Place, added: Tensor, held: int) -> tuple[int, Change]:
     """(K, outputs, N) of the linear layer behind the chain."""
     assert place.tail is not None
-    return place.tail, Change(run.values[place.tail], len(added), difference=added.mT)
+    values = run.values[place.tail]
+    return place.tail, Change(values, len(added), difference=added.mT, on_the_way=held)
 
 
 def _columns(run: Run, place: Place, size: int) -> Tensor:

@@ -10,6 +10,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+_MOST_LENT = 32 << 20  # bytes
+
 
 class Scratch:
     """Hands out tensors; all that were handed out are free again after `reset`."""
@@ -17,6 +19,7 @@ class Scratch:
     def __init__(self) -> None:
         self._pools: dict[torch.dtype, list[Tensor]] = {}
         self._taken: dict[torch.dtype, int] = {}
+        self._lent = 0  # bytes that `room` has asked for since the last reset
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised tensor, valid until the next `reset`."""
@@ -24,24 +27,33 @@ class Scratch:
         i = self._taken.get(dtype, 0)
         size = prod(shape)
         if i == len(pool):
-            pool.append(torch.empty(size, dtype=dtype))
+            pool.append(torch.empty(size, dtype=dtype, device="cpu"))
         elif len(pool[i]) < size:
-            pool[i] = torch.empty(size, dtype=dtype)
+            pool[i] = torch.empty(size, dtype=dtype, device="cpu")
         self._taken[dtype] = i + 1
         return pool[i][:size].view(shape)
 
     def reset(self) -> None:
         """Nobody holds a tensor of this any more."""
         self._taken.clear()
+        self._lent = 0
 
     @property
     def bytes(self) -> int:
         """What is held."""
         return sum(t.numel() * t.element_size() for pool in self._pools.values() for t in pool)
 
+    def lends(self, size: int) -> bool:
+        """Whether `room` may take so many bytes more. A deep network frees what it has read."""
+        self._lent += size
+        return self._lent <= _MOST_LENT
+
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """While entered, `room` hands out what is here; all of it is free at the beginning."""
+        """While entered, `room` hands out what is here; all of it is free at the beginning.
+
+        So what a rule gets or gives may be overwritten by the next propagation: not to be kept.
+        """
         before = getattr(_here, "scratch", None)
         self.reset()
         _here.scratch = self
@@ -57,6 +69,7 @@ _here = threading.local()
 def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """An uninitialised tensor for what a rule computes: not freshly allocated if it can be."""
     scratch: Scratch | None = getattr(_here, "scratch", None)
-    if scratch is None or like.device.type != "cpu":
+    wanted = prod(shape) * like.element_size()
+    if scratch is None or like.device.type != "cpu" or not scratch.lends(wanted):
         return torch.empty(shape, dtype=like.dtype, device=like.device)
     return scratch.take(shape, like.dtype)

@@ -34,4 +34,5 @@ def max_of_tiles(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)  # type: ignore[return-value]
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * 2 if len(values) == 1 else values  # type: ignore[return-value]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import fmean
 from time import perf_counter, process_time
 
 import torch
@@ -13,11 +13,11 @@ from .runs import Run
 from .training import Training
 
 # Milliseconds of processor time on one thread: for a coordinate probed through `cocd.trace` (in
-# float32, in float64, and by AutoCoCD at the budgets of its plan), a direction, a step with
-# gradients, and a pass over the held-out rows. What no plan needs has not been measured.
+# float32, in float64, by AutoCoCD at the budgets of its plan, one evaluation a probe), a direction,
+# a step with gradients, and a pass over the held-out rows. What no plan needs was not measured.
 TABLE: dict[str, dict[str, float]] = {
     "sarcos": {
-        "float32": 0.060, "float64": 0.15, "auto": 0.17,
+        "float32": 0.060, "float64": 0.15, "auto": 0.17, "sequential": 0.42,
         "direction": 1.7, "gradient": 1.1, "held": 7,
     },
     "mnist": {
@@ -47,7 +47,9 @@ def seconds(run: Run, speed: float = 1.0) -> float:
     if not run.epochs:
         return MEASUREMENT / speed
     options, table = run.options, TABLE[run.task]
-    if methods.find(run.method).automatic:
+    if options.get("engine") == "sequential":
+        step = int(options["compute_budget"]) * table["sequential"]
+    elif methods.find(run.method).automatic:
         step = int(options["compute_budget"]) * table["auto"]
     elif "compute_budget" in options:
         step = int(options["compute_budget"]) * table[str(options.get("dtype", "float32"))]
@@ -80,8 +82,8 @@ def measure_speed(limit: float = 1.0) -> float:
                 taken.append(process_time() - before)
     finally:
         torch.set_num_threads(threads)
-    # Some of these steps meet a tensor for the first time; the median leaves them out.
-    return REFERENCE / 1e3 / median(taken)
+    # Some of these steps meet a tensor for the first time: the slowest fifth does not count.
+    return REFERENCE / 1e3 / fmean(sorted(taken)[: 4 * len(taken) // 5])
 
 
 def duration(seconds: float) -> str:

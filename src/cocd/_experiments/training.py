@@ -24,8 +24,10 @@ class Training:
         self.model = tasks.network(run)
         self.optimizer = methods.optimizer(run, self.model)
         self.scheduler = methods.scheduler(run, self.optimizer)
-        first_order = methods.find(run.method).first_order
-        self.objective = None if first_order else cocd.trace(self.model, self.task.loss)
+        self.objective: cocd.Objective | None = None
+        if not methods.find(run.method).first_order:
+            engine = run.options.get("engine")  # as a rule the best there is
+            self.objective = cocd.trace(self.model, self.task.loss, engine=engine)  # type: ignore[arg-type]
         size = int(run.options["batch_size"])
         self.batches = tasks.Batches(
             splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)

@@ -19,7 +19,7 @@ def weight_moves(call: Call, moves: Moves) -> Change:
     """y_i changes by step * x_j."""
     x = call.args[0]
     m: Any = call.module
-    unit, feature = np.divmod(moves.index, m.in_features)
+    unit, feature = np.divmod(moves.index, m.weight.shape[1])
     picked = x.movedim(-1, 0)[torch.from_numpy(feature).to(x.device)]  # (K, *batch)
     picked *= moves.steps.view(-1, *[1] * (x.dim() - 1))
     return slab(call.out, -1, unit.tolist(), 1, picked.unsqueeze(-1))
