@@ -318,7 +318,7 @@ def test_a_deep_network_does_not_hold_all_of_its_layers():
     objective = cocd.trace(model, mse_loss)
     estimate = cocd.CoherentGradient([model[0].weight], eps=0.1, compute_budget=64)
     estimate(objective(x, torch.zeros(8, 32, 64)))
-    assert objective._scratch.bytes <= 40 << 20
+    assert objective._scratch.bytes < 64 << 20  # 312 MB if all were held
 
 
 def test_a_weight_of_another_shape_than_its_layer_says():
