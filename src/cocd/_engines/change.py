@@ -90,7 +90,7 @@ class Change:
             out = room((self.K, *self.base.shape), self.base)
             return torch.addcmul(self.base_part(), *self.factors, out=out)
         assert self.difference is not None
-        return self.base_part() + self.difference
+        return self.difference + self.base_part()  # in this order: the sum lies as the first does
 
     def delta(self) -> Tensor:
         """What was added to `base`."""

@@ -97,13 +97,20 @@ def _convolve(
     m: Any, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
 ) -> Tensor:
     conv = (F.conv1d, F.conv2d, F.conv3d)[delta.dim() - 4]
-    if m.padding_mode == "zeros":  # which it adds itself, without a copy of all of it
-        return stacked(
-            lambda x: conv(x, weight, bias, m.stride, m.padding, m.dilation, groups), delta
-        )
-    return stacked(
-        lambda x: conv(padded(m, x), weight, bias, m.stride, 0, m.dilation, groups), delta
-    )
+    # With channels innermost in memory oneDNN need not rearrange a stack on its way in and out: two
+    # to three times as fast with few channels, and BatchNorm behind it likes that order, too.
+    innermost = isinstance(m, nn.Conv2d) and delta.dtype == torch.float32 and delta.is_cpu
+    if innermost:
+        weight = weight.contiguous(memory_format=torch.channels_last)
+
+    def apply(x: Tensor) -> Tensor:
+        if innermost:
+            x = x.contiguous(memory_format=torch.channels_last)
+        if m.padding_mode == "zeros":  # which it adds itself, without a copy of all of it
+            return conv(x, weight, bias, m.stride, m.padding, m.dilation, groups)
+        return conv(padded(m, x), weight, bias, m.stride, 0, m.dilation, groups)
+
+    return stacked(apply, delta)
 
 
 def _correction(m: Any, x: Change) -> Tensor:

@@ -52,8 +52,16 @@ def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
     assert m is not None
     if x.dim not in (None, 1):
         x = x.densify()
+    new, batch = x.new(), _uses_batch(m)
+    if x.is_dense and not batch:
+        return x.with_values(call.out, stacked(lambda t: _normalise(m, t, False), new))
+    if x.is_dense and new.dim() == 5 and new[0].is_contiguous(memory_format=torch.channels_last):
+        # One after the other, in the order that convolutions leave: faster than all together.
+        out = torch.empty_like(new)
+        for k in range(x.K):
+            out[k] = _normalise(m, new[k], True)
+        return x.with_values(call.out, out)
     # (K, N, C, ...) -> (N, K * C, ...): every probe's channel is normalised on its own.
-    new = x.new()
     K, N, C = new.shape[:3]
     wide = new.transpose(0, 1).reshape(N, K * C, *new.shape[3:])
 
@@ -65,13 +73,18 @@ def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
         part = x.restrict(v.view(shape)) if x.dim is not None else v.view(1, *shape)
         return part.reshape(part.shape[0], -1).expand(K, C).reshape(-1)
 
-    batch = _uses_batch(m)
     out = F.batch_norm(
         wide, None if batch else spread(m.running_mean), None if batch else spread(m.running_var),
         spread(m.weight), spread(m.bias), batch, 0.0, m.eps,  # type: ignore[arg-type]
     )  # fmt: skip
     out = out.reshape(N, K, C, *new.shape[3:]).transpose(0, 1)
     return x.with_values(call.out, out)
+
+
+def _normalise(m: Any, x: Tensor, batch: bool) -> Tensor:
+    """By the batch's own statistics, which are not kept, or by the running ones."""
+    mean, variance = (None, None) if batch else (m.running_mean, m.running_var)
+    return F.batch_norm(x, mean, variance, m.weight, m.bias, batch, 0.0, m.eps)
 
 
 @rules.source(nn.LayerNorm, parameter="weight")
