@@ -181,8 +181,7 @@ def test_probes_of_several_channels_go_together(used):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_cross_entropy_near_and_far(scale, reduction):
+def test_cross_entropy_near_and_far(scale):
     torch.manual_seed(0)
     base, d = torch.randn(33, 7) * 3, torch.randn(5, 33, 7) * scale
     labels = torch.randint(7, (33,))

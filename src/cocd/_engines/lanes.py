@@ -1,6 +1,6 @@
 """3x3 convolution -> 2x2 max-pool -> activation (-> flatten -> linear) with the samples last.
 
-A chain of fused loops whose innermost dimension is the batch (`_lanes.py`): four to six times as
+A chain of fused loops whose innermost dimension is the batch (`_lanes.py`): two to six times as
 fast as loops over channels or pixels, which are too short for a vector unit. Changes keep their
 logical shape and are stored with their samples last, so that every other rule can read them.
 """
