@@ -82,6 +82,15 @@ def test_noise_does_not_make_large_messages_cheaper():
     assert scaling_ranks.fit([100, 1000, 10_000], [3e-4, 2e-4, 1e-4]) == Line(2e-4, 0.0)
 
 
+def test_noise_does_not_make_waiting_pay():
+    # three points on a line that crosses zero before the smallest message
+    line = scaling_ranks.fit([100, 200, 300], [1e-4, 3e-4, 5e-4])
+    assert line.latency == 0
+    slopes = [1e-6, 1.5e-6, 5e-6 / 3]  # least sum of (slope / own - 1)^2
+    weights = [1 / slope for slope in slopes]
+    assert line.per_byte == pytest.approx(sum(weights) / sum(w * w for w in weights))
+
+
 def test_where_communication_begins_to_dominate():
     lane = scaling_ranks.Lane("sequential", MLP.model(), MLP.loss, MLP.data(), MLP.settings)
     own = {6: 9.5, 3: 5.5, 2: 4.0, 1: 2.5}

@@ -49,8 +49,12 @@ def fit(sizes: Sequence[int], times: Sequence[float]) -> Line:
     x = torch.tensor(sizes, dtype=torch.float64)
     a = torch.stack([torch.ones_like(x), x], 1) / y[:, None]
     latency, per_byte = torch.linalg.lstsq(a, torch.ones_like(y)[:, None]).solution[:, 0].tolist()
-    if per_byte < 0:  # noise: then size does not matter in this range
+    # A negative part is noise: the line of least relative error is then the best with one part.
+    if per_byte < 0:
         return Line(median(times), 0.0)
+    if latency < 0:
+        slopes = x / y
+        return Line(0.0, (slopes.sum() / (slopes**2).sum()).item())
     return Line(latency, per_byte)
 
 
