@@ -1,6 +1,8 @@
 """Engines: which one is used, rules from outside, and what happens when a rule is wrong."""
 
+import itertools
 import re
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from zoo import build
 
 import cocd
 from cocd import EngineWarning, baselines
+from cocd._engines import closure as closure_module
 from cocd._engines import incremental, kernels
 from cocd._engines.registry import rules
 
@@ -221,6 +224,28 @@ def test_checks_are_counted_apart():
     assert f"evaluations spent on checks: {objective.checks}" in objective.explain()
 
 
+def test_a_rule_that_goes_wrong_later_is_noticed_later(monkeypatch):
+    case = build("mlp")
+    objective = cocd.trace(case.model, case.loss_fn)
+    optimizer = cocd.CoCD(case.model.parameters(), lr=0.0, compute_budget=5)
+    closure = objective(case.inputs, case.target)
+    for _ in range(3):
+        optimizer.step(closure)
+    first = objective.checks
+
+    def wrong(*args, original=closure_module.loss_changes):
+        return original(*args) + 0.01 * args[3].steps.double()
+
+    monkeypatch.setattr(closure_module, "loss_changes", wrong)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(closure_module._RECHECK):
+            optimizer.step(closure)
+    assert objective.checks > first
+    (message,) = {str(w.message).split(":")[1].split(" on ")[0] for w in seen}
+    assert message == " the incremental engine disagrees with the closure"
+
+
 # --- optimizers --------------------------------------------------------------------------
 
 OPTIMIZERS = {
@@ -285,6 +310,25 @@ def test_the_fused_loops_are_used_where_they_may_be(accelerated):
         gradient(case.model, objective(case.inputs, case.target))
     assert ("(fused)" in objective.explain()) == accelerated
     assert torch.get_num_threads() == threads  # numba and torch share OpenMP
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("outputs", [3, 16])  # few ones are multiplied in another order
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_layer_and_its_tanh_are_folded_without_the_loops(bias, outputs, dtype):
+    torch.manual_seed(0)
+    sizes = (4, 9, 8, 7, outputs)
+    layers = [nn.Linear(i, o, bias=bias) for i, o in itertools.pairwise(sizes)]
+    stack = [part for layer in layers[:-1] for part in (layer, nn.Tanh())]
+    model = nn.Sequential(*stack, layers[-1]).to(dtype)
+    x, y = torch.randn(6, 4, dtype=dtype), torch.randn(6, outputs, dtype=dtype)
+    objective = cocd.trace(model, mse_loss)
+    with kernels.disabled():
+        found, _ = gradient(model, objective(x, y))
+    assert objective.explain().count("(folded)") == (1 + bias) * 3
+    expected, _ = gradient(model, lambda: mse_loss(model(x), y))
+    rounding = 16 * torch.finfo(dtype).eps  # of losses near 1, a few times over
+    assert (found - expected).abs().max() <= rounding / (2 * 0.05) < expected.abs().max() / 1e3
 
 
 class Beside(nn.Module):

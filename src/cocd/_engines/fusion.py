@@ -1,7 +1,8 @@
 """Chains of layers that one fused loop can take.
 
 linear -> activation (-> small linear), convolution -> max-pool -> activation. A chain is used where
-every link has one reader; anything else takes the plain rules.
+every link has one reader; anything else takes the plain rules. Without the loops linear -> tanh is
+still taken in one (`folding.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from . import kernels, lanes
 from .change import Change, slab
+from .folding import linear_tanh, moved_unit
 from .graph import Graph, Node, Run
 from .registry import Call, Moves, moved_elements
 from .rules.convolution import has_samples, padded
@@ -116,10 +118,23 @@ def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
     )  # fmt: skip
 
 
+def kind() -> str:
+    """What `explain` calls a chain that was taken in one."""
+    return "fused" if kernels.enabled() else "folded"
+
+
+def _foldable(chain: Chain) -> tuple[int, int] | None:
+    """Where a layer followed by tanh begins and ends: what plain operations can take in one."""
+    return (chain.head, chain.last) if chain.code == kernels.TANH and chain.pool is None else None
+
+
 def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change] | None:
     """The change behind a chain and where that is; None where the plain rules must."""
-    if not isinstance(x, Change) or not kernels.enabled():
+    if not isinstance(x, Change):
         return None
+    if not kernels.enabled():
+        change = linear_tanh(run, *ends, x) if (ends := _foldable(chain)) else None
+        return None if change is None else (chain.last, change)
     head = run.call(run.graph.nodes[chain.head])
     m: Any = head.module
     out = run.values[chain.last]
@@ -220,7 +235,8 @@ def enter(
 ) -> tuple[int, Change] | None:
     """The change behind a chain, and where that is, when elements of its first layer move."""
     if not kernels.enabled():
-        return None
+        change = moved_unit(run, *ends, local, moves) if (ends := _foldable(chain)) else None
+        return None if change is None else (chain.last, change)
     head = run.call(run.graph.nodes[chain.head])
     m: Any = head.module
     out = run.values[chain.last]

@@ -80,7 +80,7 @@ def propagate(
     if entered:
         done, change = entered
         changes[done] = _note(plan, graph.nodes[done], change)
-        plan.rule = f"{entry.target.__name__}.{plan.local} (fused)"
+        plan.rule = f"{entry.target.__name__}.{plan.local} ({fusion.kind()})"
     else:
         changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
     skipped = set(_links(graph, plan.entry, done))

@@ -69,7 +69,7 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     normaliser = y.base.numel() if loss.reduction == "mean" else 1
     if y.is_dense and kernels.enabled() and kernels.suits(d, y.base, target):
         return kernels.squared(d, y.base - target) / normaliser
-    return _total(d * (d + 2 * y.restrict(y.base - target)), normaliser)
+    return _total((d + 2 * y.restrict(y.base - target)).mul_(d), normaliser)
 
 
 def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:

@@ -124,6 +124,7 @@ def _engines(objective: cocd.Objective) -> dict[str, Any]:
     """
     return {
         "since_check": objective._since_check,
+        "checks": objective.checks,
         "records": {
             name: [record.engine, record.checked, record.reason]
             for name, record in objective._records.items()
@@ -133,6 +134,7 @@ def _engines(objective: cocd.Objective) -> dict[str, Any]:
 
 def _restore_engines(objective: cocd.Objective, saved: dict[str, Any]) -> None:
     objective._since_check = int(saved["since_check"])
+    objective.checks = int(saved.get("checks", 0))
     for name, (engine, checked, reason) in saved["records"].items():
         if objective._records[name].engine != engine:
             objective._records[name] = Record(engine, reason=reason)
