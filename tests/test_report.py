@@ -424,6 +424,21 @@ def test_memory_is_a_table_with_units(made):
     assert made["table-memory"].sentences[0].startswith("SARCOS, optimizer state: MeZO 0.0 kB")
 
 
+def test_memory_is_set_beside_backpropagation(tmp_path):
+    measured = (
+        ("cocd", {"memory_budget": 1.0, "engine": "closure"}, 50),
+        ("cocd", {"memory_budget": 1.0}, 300),
+        ("sgd", {}, 100),
+    )
+    for method, settings, peak in measured:
+        run = run_row("table-memory", "sarcos", method, str(peak), settings=settings)
+        told = {"row": "measure", "state_bytes": 1, "peak_bytes": peak}
+        write(tmp_path, [run, told, end_row(epoch_row(1, 1.0))])
+    said = words.memory(series_of(tmp_path))[0]
+    assert "peaks at 0.50 times the memory of backpropagation" in said
+    assert said.endswith("at 3.00 times.")
+
+
 def test_tuning_is_a_grid_with_the_winner_marked(made):
     grid, rest = made["tune"].tables
     assert grid.columns == ("γ", "lr 0.01", "lr 0.05", "lr 0.1")
