@@ -288,16 +288,13 @@ def _mean_of(series: Series, key: str) -> float | None:
 
 
 def _lightness(where: str, series: Sequence[Series]) -> list[str]:
-    """The paper's claim: peak memory beside that of backpropagation without any state."""
-    peaks = {
-        (
-            s.run["method"],
-            s.run["settings"].get("engine"),
-            s.run["settings"].get("memory_budget"),
-        ): p
-        for s in series
-        if (p := _mean_of(s, "peak_bytes"))
-    }
+    """The paper's claim: peak memory beside that of backpropagation."""
+
+    def what(run: dict[str, Any]) -> tuple[str, Any, Any]:
+        own = run["settings"]
+        return run["method"], own.get("engine"), own.get("memory_budget")
+
+    peaks = {what(s.run): peak for s in series if (peak := _mean_of(s, "peak_bytes"))}
     backward = peaks.get(("sgd", None, None))
     closure, traced = (peaks.get(("cocd", engine, 1.0)) for engine in ("closure", None))
     if not backward or not closure or not traced:
