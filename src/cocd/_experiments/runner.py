@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -191,7 +192,7 @@ def _measure(
 
     store.resume()
     watch.begin(run, Progress())
-    began = perf_counter()
+    began = _processor()
     found = MEASUREMENTS[run.plan](run, data, go_on)
     end = {
         "row": "end",
@@ -199,7 +200,7 @@ def _measure(
         "epoch": run.epochs,
         "step": run.epochs * run.steps_per_epoch,
         "evaluations": found.get("evaluations", 0),
-        "seconds": round(perf_counter() - began, 3),
+        "seconds": round(_processor() - began, 3),
         "how": "",
     }
     n = networks.parameters(tasks.network(run))
@@ -208,6 +209,12 @@ def _measure(
     store.end(end)
     watch.row(run, end)
     return "done"
+
+
+def _processor() -> float:
+    """Seconds of processor time, those of processes that were started and have ended included."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _save(store: Store, training: Training, progress: Progress) -> None:
