@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .._look.colours import colour
-from . import claims, errors, paper, text, words
+from . import adaptive, claims, errors, paper, text, words
 from .charts import Chart, Line, Panel, panel
 from .series import Series, rank
 from .tables import Table, finals, measures, tuning
@@ -184,6 +184,46 @@ def tune(name: str, series: list[Series]) -> Content:
     return Content(tables=tuning(series))
 
 
+def automatic(name: str, series: list[Series]) -> Content:
+    """AutoCoCD: evaluations, networks, first lengths, parts."""
+    groups = {one: [s for s in series if s.run["group"] == one] for one in _AUTOMATIC}
+    rest = [s for s in series if s.run["group"] not in _AUTOMATIC]
+    content = generic(f"{name}-other", rest) if rest else Content()
+    if own := groups["queries"]:
+        panels = tuple(
+            replace(
+                panel(text.task(task), [s for s in own if s.task == task], x="evaluations"),
+                lines=adaptive.paper_lines(task, own),
+            )
+            for task in _tasks(own)
+        )
+        title = "Held-out loss or accuracy over evaluations"
+        content.charts.append(Chart(name, title, panels, min(len(panels), 3)))
+        content.tables.append(finals("The paper's number of evaluations", own))
+        content.sentences += adaptive.soon(own)
+    if own := groups["robust"]:
+        table, sentences = adaptive.cells(own)
+        content.tables.append(table)
+        content.sentences += sentences
+    for one, title, head in (
+        ("lr", "A first length that is wrong", "first length"),
+        ("ablation", "What each part is worth", "variant"),
+    ):
+        own = groups[one]
+        first = next((s for s in own if _is_default(s)), None)
+        if first is not None:
+            content.tables.append(adaptive.beside_the_first(title, head, own, first))
+            content.sentences += adaptive.wrong_lengths(own, first) if one == "lr" else []
+    return content
+
+
+_AUTOMATIC = ("queries", "robust", "lr", "ablation")
+
+
+def _is_default(series: Series) -> bool:
+    return series.label in ("AutoCoCD", "AutoCoCD (lr 1)")
+
+
 def generic(name: str, series: list[Series]) -> Content:
     """Curves, measurements and a table, for plans that the report does not know."""
     trained = [s for s in series if any(r.epochs for r in s.results)]
@@ -231,4 +271,7 @@ PLANS = {
         error_bound,
     ),
     "tune": Plan("Tuning", "Settings tried on validation rows, before any test row.", tune),
+    "adaptive": Plan(
+        "Adaptive", "Beyond the paper: AutoCoCD, which finds its own step lengths.", automatic
+    ),
 }

@@ -28,8 +28,9 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     """All groups of one task."""
     yield from _queries(task, seed, epochs)
     tenth = max(1, epochs // 10)
+    if task != "cifar10":
+        yield from _robust(task, seed, tenth)
     if task == "sarcos":
-        yield from _robust(seed, tenth)
         yield from _first_lengths(seed, tenth)
         yield from _ablation(seed, tenth)
 
@@ -47,14 +48,23 @@ def _queries(task: str, seed: int, epochs: int) -> Iterator[Run]:
         yield _auto(task, f"AutoCoCD ({activation})", "queries", own, seed, epochs)
 
 
-def _robust(seed: int, epochs: int) -> Iterator[Run]:
-    choices = product(("tanh", "relu", "gelu"), ("standardised", "raw"), (60, 30, 120))
-    for activation, inputs, width in choices:
-        own: dict[str, Setting] = {"activation": activation, "inputs": inputs, "width": width}
-        where = f"{activation}, {inputs} inputs, {width} units"
-        yield _auto("sarcos", f"AutoCoCD ({where})", "robust", own, seed, epochs)
+def _robust(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    networks: list[tuple[str, dict[str, Setting]]] = [
+        (f"{activation} network", {"activation": activation}) for activation in ("tanh", "relu")
+    ]
+    if task == "sarcos":
+        choices = product(("tanh", "relu", "gelu"), ("standardised", "raw"), (60, 30, 120))
+        networks = [
+            (
+                f"{activation}, {inputs} inputs, {width} units",
+                {"activation": activation, "inputs": inputs, "width": width},
+            )
+            for activation, inputs, width in choices
+        ]
+    for where, own in networks:
+        yield _auto(task, f"AutoCoCD ({where})", "robust", own, seed, epochs)
         yield paper.make(
-            NAME, "sarcos", "cocd", f"CoCD (paper's settings; {where})", own, seed=seed,
+            NAME, task, "cocd", f"CoCD (paper's settings; {where})", own, seed=seed,
             epochs=epochs, group="robust",
         )  # fmt: skip
 

@@ -1,0 +1,146 @@
+"""AutoCoCD: does it diverge, how soon is it where the paper ends, what is each part worth?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from statistics import median
+
+from .._look.colours import colour
+from . import paper, text
+from .charts import Line
+from .series import Series, better
+from .tables import Table, outcome
+
+AUTO, PLAIN = "auto", "cocd"
+_CELL = ("activation", "inputs", "width")
+
+
+def paper_lines(task: str, series: Sequence[Series]) -> tuple[Line, ...]:
+    """Where the paper's CoCD ends, drawn across."""
+    own = next(s for s in series if s.task == task)
+    entry = _papers(own)
+    if entry is None:
+        return ()
+    shown = text.metric(entry.metric, accuracy=own.accuracy)
+    return (Line(f"paper's CoCD {shown}", colour(PLAIN), entry.metric),)
+
+
+def _papers(series: Series) -> paper.Entry | None:
+    known = {} if series.run["smoke"] else paper.settings(series.task, PLAIN)
+    return paper.entry(series.task, PLAIN, known) if known else None
+
+
+def soon(series: Sequence[Series]) -> list[str]:
+    """After how many evaluations each is where the paper's CoCD ends, on average over seeds."""
+    out = []
+    for s in series:
+        entry, whole = _papers(s), s.settings.get("max_evaluations")
+        if entry is None or s.method != AUTO or not whole:
+            continue
+        target = text.metric(entry.metric, accuracy=s.accuracy)
+        who = f"{text.task(s.task)}, {s.label}"
+        reached = [
+            point.x
+            for point in s.curve("metric", "evaluations")
+            if not better(entry.metric, point.y.mean, accuracy=s.accuracy)
+        ]
+        if reached:
+            out.append(
+                f"{who}: at the paper's final {target} or beyond after {reached[0]:,.0f} "
+                f"evaluations, {reached[0] / whole:.1%} of the paper's number."
+            )
+        else:
+            out.append(f"{who}: has not come to the paper's final {target}.")
+    return out
+
+
+def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
+    """One set of defaults on many networks, beside the paper's settings on each."""
+    rows, best = [], []
+    wins = ends = 0
+    runs = risen = 0
+    for task, cell in dict.fromkeys((s.task, _cell(s)) for s in series):
+        found = {s.method: s for s in series if (s.task, _cell(s)) == (task, cell)}
+        auto, plain = found.get(AUTO), found.get(PLAIN)
+        first = next(iter(found.values())).at(0)
+        rows.append(
+            (
+                text.task(task),
+                *(text.plain(value) if value is not None else "–" for value in cell),
+                text.spread(first, accuracy=found[next(iter(found))].accuracy) if first else "–",
+                outcome(auto) if auto else "–",
+                outcome(plain) if plain else "–",
+            )
+        )
+        if auto is not None:
+            runs += len(auto.results)
+            risen += _risen(auto)
+        if auto is not None and plain is not None and isfinite(ours := _median(plain)):
+            ends += 1
+            if better(_median(auto), ours, accuracy=plain.accuracy):
+                wins += 1
+                best.append(len(rows) - 1)
+    columns = ("task", *_CELL, "at first", "AutoCoCD", "CoCD (paper's settings)")
+    said = [
+        f"AutoCoCD with the same settings on {len(rows)} networks: "
+        f"{risen or 'none'} of {runs} runs ended above where it started."
+        if runs
+        else ""
+    ]
+    if ends:
+        said.append(
+            f"Its median is the better one on {wins} of the {ends} networks on which CoCD with the "
+            f"paper's settings comes to an end at all."
+        )
+    return Table("One set of defaults", columns, tuple(rows), 3, tuple(best)), [*filter(None, said)]
+
+
+def _cell(series: Series) -> tuple[object, ...]:
+    return tuple(series.settings.get(name) for name in _CELL)
+
+
+def _median(series: Series) -> float:
+    """Over seeds; one that diverged is the worst there is."""
+    worst = -inf if series.accuracy else inf
+    ended = [
+        result.epochs[-1]["metric"] if result.status != "diverged" and result.epochs else worst
+        for result in series.results
+    ]
+    return median(ended)
+
+
+def _risen(series: Series) -> int:
+    return sum(
+        result.status == "diverged"
+        or (len(result.epochs) > 1 and result.epochs[-1]["loss"] > result.epochs[0]["loss"])
+        for result in series.results
+    )
+
+
+def beside_the_first(title: str, head: str, series: Sequence[Series], first: Series) -> Table:
+    """Each variant, and how many times the loss of `first` it ends with."""
+    base = first.final
+    rows = []
+    for s in [first, *(s for s in series if s is not first)]:
+        ratio = "–"
+        if base and s.final and not s.diverged and not s.accuracy:
+            ratio = f"{s.final.mean / base.mean:.2f}"
+        rows.append((s.label, outcome(s), ratio))
+    return Table(title, (head, "final metric", "× the first"), tuple(rows), 1, (0,))
+
+
+def wrong_lengths(series: Sequence[Series], right: Series) -> list[str]:
+    """What a first length costs that is wrong by ten."""
+    base = right.final
+    others = [s for s in series if s is not right and s.final and not s.diverged]
+    if not base or not others or right.accuracy:
+        return []
+    worst = max(s.final.mean / base.mean for s in others if s.final)
+    change = f"{worst - 1:.0%} more" if worst >= 1 else f"{1 - worst:.0%} less"
+    return [
+        f"A first length that is wrong by ten in either direction ends with at most {change} "
+        "of the loss."
+        if len(others) > 1
+        else f"A first length that is wrong by ten ends with {change} of the loss."
+    ]

@@ -1,0 +1,100 @@
+"""The report's section on AutoCoCD: made of rows alone, and it says what they say."""
+
+import pytest
+from report_rows import run_row, training, write
+
+from cocd._report.read import read
+from cocd._report.sections import sections
+from cocd._report.series import group
+
+NETWORKS = (("tanh", "raw", 60), ("relu", "raw", 60))
+
+
+def section_of(folder):
+    (section,) = sections(read(folder).results)
+    return section
+
+
+def auto(label, final, *, group="", settings=None, epochs=4, **rest):
+    own = {"max_evaluations": 4_482_750, "compute_budget": 16, **(settings or {})}
+    run = run_row("adaptive", method="auto", label=label, group=group, settings=own, epochs=epochs)
+    return training(run, final, **rest)
+
+
+def table_of(section, title):
+    (found,) = [table for table in section.tables if table.title == title]
+    return found
+
+
+def test_how_soon_it_is_where_the_paper_ends(tmp_path):
+    write(tmp_path, auto("AutoCoCD (tanh)", 7.0, group="queries", wobble=0))
+    write(tmp_path, auto("AutoCoCD (slow)", 90.0, group="queries"))
+    section = section_of(tmp_path)
+    slow, fast = section.sentences
+    series = next(s for s in group(read(tmp_path).results) if s.label == "AutoCoCD (tanh)")
+    first = next(p for p in series.curve("metric", "evaluations") if p.y.mean <= 31.18)
+    assert f"after {first.x:,.0f} evaluations, {first.x / 4_482_750:.1%}" in fast
+    assert slow.endswith("has not come to the paper's final 31.18.")
+    (panel,) = section.charts[0].panels
+    assert panel.x == "evaluations of the loss"
+    assert [line.name for line in panel.lines] == ["paper's CoCD 31.18"]
+
+
+def robust(folder, finals):
+    for cell, ours, (plain, end) in zip(NETWORKS, finals[0], finals[1], strict=True):
+        own = dict(zip(("activation", "inputs", "width"), cell, strict=True))
+        write(folder, auto(f"AutoCoCD {cell}", ours, group="robust", settings=own))
+        label = f"CoCD {cell}"
+        run = run_row("adaptive", label=label, group="robust", settings=own, epochs=4)
+        write(folder, training(run, plain, end=end))
+
+
+def test_networks_are_set_beside_each_other(tmp_path):
+    robust(tmp_path, ((9.0, 40.0), ((30.0, "done"), (400.0, "diverged"))))
+    section = section_of(tmp_path)
+    assert section.sentences == (
+        "AutoCoCD with the same settings on 2 networks: none of 2 runs ended above where it "
+        "started.",
+        "Its median is the better one on 1 of the 1 networks on which CoCD with the paper's "
+        "settings comes to an end at all.",
+    )
+    table = table_of(section, "One set of defaults")
+    relu, tanh = table.rows
+    assert relu[:4] == ("SARCOS", "relu", "raw", "60") and "diverged" in relu[6]
+    assert tanh[5:] == ("9.00", "30.00") and table.best == (1,)
+
+
+@pytest.mark.parametrize("end", ["done", "diverged"])
+def test_a_run_that_ends_higher_is_counted(tmp_path, end):
+    robust(tmp_path, ((600.0, 9.0), ((30.0, "done"), (30.0, "done"))))
+    if end == "diverged":
+        run = run_row(
+            "adaptive", method="auto", label="x", group="robust", settings={"width": 1}, epochs=4
+        )
+        write(tmp_path, training(run, 5.0, end="diverged"))
+    said = section_of(tmp_path).sentences
+    risen, runs = (2, 3) if end == "diverged" else (1, 2)
+    assert f": {risen} of {runs} runs ended above" in said[0]
+    assert "better one on 1 of the 2 networks" in said[1]
+
+
+def test_a_wrong_first_length_and_missing_parts(tmp_path):
+    for lr, final in ((0.1, 11.0), (1.0, 10.0), (10.0, 10.5)):
+        write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, group="lr", settings={"lr": lr}))
+    for label, final in (("AutoCoCD", 8.0), ("without scale", 12.0)):
+        write(tmp_path, auto(label, final, group="ablation", settings={"without": label}))
+    section = section_of(tmp_path)
+    (said,) = section.sentences
+    assert said == (
+        "A first length that is wrong by ten in either direction ends with at most 10% more of "
+        "the loss."
+    )
+    lengths = table_of(section, "A first length that is wrong")
+    assert [row[2] for row in lengths.rows] == ["1.00", "1.10", "1.05"]
+    parts = table_of(section, "What each part is worth")
+    assert parts.rows == (("AutoCoCD", "8.00", "1.00"), ("without scale", "12.00", "1.50"))
+
+
+def test_rows_of_another_group_are_shown_all_the_same(tmp_path):
+    write(tmp_path, auto("AutoCoCD (x)", 7.0, group="something else"))
+    assert [chart.name for chart in section_of(tmp_path).charts] == ["adaptive-other"]
