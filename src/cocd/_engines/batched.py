@@ -19,7 +19,24 @@ def call_model(model: nn.Module, inputs: Any, state: dict[str, Tensor] | None = 
     kwargs = inputs if isinstance(inputs, dict) else {}
     if state is None:
         return model(*args, **kwargs)
-    return functional_call(model, state, args, kwargs)
+    everywhere = {place: t for name, t in state.items() for place in _places(model, name)}
+    return functional_call(model, everywhere, args, kwargs, tie_weights=False)
+
+
+def _places(model: nn.Module, name: str) -> list[str]:
+    """A name for each place that holds the same tensor.
+
+    Not for each name: of a module that is registered twice torch would restore the wrong tensor.
+    """
+    found: dict[tuple[int, str], str] = {}
+    owner, _, local = name.rpartition(".")
+    tensor = getattr(model.get_submodule(owner), local)
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for held in (module._parameters, module._buffers):
+            for key, value in held.items():
+                if value is tensor:
+                    found.setdefault((id(module), key), f"{prefix}.{key}" if prefix else key)
+    return list(found.values())
 
 
 def batched_losses(

@@ -129,12 +129,13 @@ class Closure:
             due = again or not record.checked
             if due and truth is None and (mask is None or any(mask)):
                 chosen = index if mask is None else list(compress(index, mask))
-                truth = self._truth(evaluate, loss, tensor, self._sample(record, chosen), eps)
+                truth = self._truth(evaluate, loss, tensor, record, chosen, eps)
             try:
                 if truth is not None and due:
                     problem = self._check(evaluate, loss, name, tensor, truth)
                     if problem:
                         objective._demote(name, problem)
+                        truth = None if record.checked else truth  # the next one needs them all
                         continue
                     record.checked = True
                 if mask is None:
@@ -234,43 +235,58 @@ class Closure:
 
     # --- never wrong in silence -------------------------------------------------------------------
 
-    def _sample(self, record: Record, index: list[int]) -> list[int]:
-        """A few coordinates the first time, later one, another each time."""
-        if record.checked:
-            return [index[self.objective.checks % len(index)]]
-        return sorted({index[0], index[len(index) // 2], index[-1]})[:_CHECKED]
-
     def _truth(
-        self, evaluate: Evaluations, loss: float, tensor: Tensor, chosen: list[int], eps: float
-    ) -> Truth:
-        """A few coordinates, evaluated by the closure itself."""
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        tensor: Tensor,
+        record: Record,
+        index: list[int],
+        eps: float,
+    ) -> Truth | None:
+        """A few coordinates, evaluated by the closure itself: one, if it is not the first time.
+
+        None if the closure cannot be evaluated there, which is news the first time alone.
+        """
+        objective = self.objective
+        chosen = sorted({index[0], index[len(index) // 2], index[-1]})[:_CHECKED]
+        if record.checked:
+            chosen = [index[(objective.checks * 2654435761 >> 8) % len(index)]]
         radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
         count = evaluate.count
         started = time.perf_counter()
-        expected = sequential(evaluate, loss, tensor, chosen, radius, "central")
+        try:
+            expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
+        except Exception:
+            if not record.checked:
+                raise
+            return None
+        finally:
+            objective.checks += evaluate.count - count
+            evaluate.count = count
         spent = time.perf_counter() - started
-        self.objective.checks += evaluate.count - count
-        evaluate.count = count
-        return Truth(chosen, radius, expected.first, spent / (2 * len(chosen)))
+        assert bend is not None
+        return Truth(chosen, radius, expected, bend, spent / (2 * len(chosen)))
 
     def _check(
         self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
     ) -> str:
         """Does the engine give what the closure gives? Says what is wrong, or nothing."""
-        index, radius, expected, seconds = truth
+        index, radius, expected, bend, seconds = truth
         record = self.objective._records[name]
         measured = (record.seconds, record.probes) if record.checked else (0.0, 0)
         found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
         record.seconds, record.probes = measured
         record.one_by_one = record.one_by_one or seconds
+        if record.checked and not bool(expected.isfinite().all()):
+            return ""  # a run that explodes: what overflows first says nothing
         if not torch.equal(expected.isfinite(), found.isfinite()):
-            if record.checked:  # a run that explodes: what overflows first says nothing
-                return ""
             return "gives finite losses where the closure does not, or the other way round"
         unit = max(torch.finfo(tensor.dtype).eps, 1e-11)  # float64 can spare some
         summed = getattr(self.objective._loss, "reduction", "mean") == "sum"
         outputs = 0.0 if self._run is None else magnitude(self._run.output, summed)
-        allowed = unit * (64 * abs(loss) + 8 * outputs + 2e3 * expected.abs())
+        # Near a minimum the losses of both sides are large beside that of the base point.
+        allowed = unit * (64 * (abs(loss) + bend.abs()) + 8 * outputs + 2e3 * expected.abs())
         excess = torch.where(expected.isfinite(), (expected - found).abs() - allowed, 0)
         if bool((excess > 0).any()) and excess.max() > 16 * self._noise(evaluate, loss):
             worst = int(excess.argmax())
@@ -289,11 +305,12 @@ class Closure:
 
 
 class Truth(NamedTuple):
-    """Central differences by the closure itself, and the seconds that one evaluation took."""
+    """Differences by the closure itself, and the seconds that one evaluation took."""
 
     elements: list[int]
     radius: float
     expected: Tensor
+    bend: Tensor  # of both sides above twice the base point
     seconds: float
 
 

@@ -54,7 +54,7 @@ def moved_unit(run: Run, head: int, last: int, local: str, moves: Moves) -> Chan
     """One unit behind the two layers, as weights or biases of the first move."""
     call = run.call(run.graph.nodes[head])
     out: Tensor = run.values[last]
-    if type(call.module) is not nn.Linear or out.dim() != 2:
+    if type(call.module) is not nn.Linear or out.dim() != 2 or local not in ("weight", "bias"):
         return None
 
     def picked(name: str, tensor: Tensor, index: Any) -> Tensor:

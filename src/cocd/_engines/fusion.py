@@ -242,7 +242,7 @@ def enter(
     out = run.values[chain.last]
     if not kernels.suits(head.args[0], head.out, out, m.weight):
         return None
-    if isinstance(m, nn.Linear) and head.out.dim() == 2:
+    if isinstance(m, nn.Linear) and head.out.dim() == 2 and local in ("weight", "bias"):
         return chain.last, _units(head, out, chain, local, moves, scratch)
     if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(head):
         return None

@@ -126,7 +126,8 @@ def _engines(objective: cocd.Objective) -> dict[str, Any]:
         "since_check": objective._since_check,
         "checks": objective.checks,
         "records": {
-            name: [record.engine, record.checked, record.reason]
+            # The peak decides how many probes are taken at a time.
+            name: [record.engine, record.checked, record.reason, record.plan and record.plan.peak]
             for name, record in objective._records.items()
         },
     }
@@ -135,7 +136,10 @@ def _engines(objective: cocd.Objective) -> dict[str, Any]:
 def _restore_engines(objective: cocd.Objective, saved: dict[str, Any]) -> None:
     objective._since_check = int(saved["since_check"])
     objective.checks = int(saved.get("checks", 0))
-    for name, (engine, checked, reason) in saved["records"].items():
+    for name, (engine, checked, reason, *peak) in saved["records"].items():
         if objective._records[name].engine != engine:
             objective._records[name] = Record(engine, reason=reason)
-        objective._records[name].checked = checked
+        record = objective._records[name]
+        record.checked = checked
+        if record.plan is not None and peak:
+            record.plan.peak = peak[0]

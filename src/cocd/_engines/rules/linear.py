@@ -65,15 +65,15 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
 def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
     """One large product: F.linear would make K small ones of a stack that is not contiguous.
 
-    With few outputs those small ones are twice as fast, W on the left, and then lie units first.
+    With few outputs those small ones are twice as fast, if W is on the left of them.
     """
+    out = room((*x.shape[:-1], len(W)), x)
     if x.dim() == 3 and len(W) < _FEW:
-        out = room((len(x), len(W), x.shape[1]), x)
-        torch.bmm(W.expand(len(x), *W.shape), x.transpose(1, 2), out=out)
-        if bias is not None:
-            out += bias[:, None]
-        return out.transpose(1, 2)
-    rows, out = x.reshape(-1, x.shape[-1]), room((*x.shape[:-1], len(W)), x)
+        units_first = room((len(x), len(W), x.shape[1]), x)
+        torch.bmm(W.expand(len(x), *W.shape), x.transpose(1, 2), out=units_first)
+        samples_first = units_first.transpose(1, 2)
+        return torch.add(samples_first, 0 if bias is None else bias, out=out)
+    rows = x.reshape(-1, x.shape[-1])
     flat = out.view(-1, len(W))
     if bias is None:
         torch.mm(rows, W.T, out=flat)
