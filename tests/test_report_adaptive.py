@@ -60,8 +60,8 @@ def test_networks_are_set_beside_each_other(tmp_path):
     )
     table = table_of(section, "One set of defaults")
     relu, tanh = table.rows
-    assert relu[:4] == ("SARCOS", "relu", "raw", "60") and "diverged" in relu[6]
-    assert tanh[5:] == ("9.00", "30.00") and table.best == (1,)
+    assert relu[:4] == ("SARCOS", "relu", "raw", "60") and "diverged" in relu[5]
+    assert tanh[4:] == ("9.00", "30.00", "500.00") and table.best == (1,)
 
 
 @pytest.mark.parametrize("end", ["done", "diverged"])

@@ -63,14 +63,14 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
     for task, cell in dict.fromkeys((s.task, _cell(s)) for s in series):
         found = {s.method: s for s in series if (s.task, _cell(s)) == (task, cell)}
         auto, plain = found.get(AUTO), found.get(PLAIN)
-        first = next(iter(found.values())).at(0)
+        first = (auto or found[PLAIN]).at(0)
         rows.append(
             (
                 text.task(task),
                 *(text.plain(value) if value is not None else "–" for value in cell),
-                text.spread(first, accuracy=found[next(iter(found))].accuracy) if first else "–",
                 outcome(auto) if auto else "–",
                 outcome(plain) if plain else "–",
+                text.spread(first, accuracy=(auto or found[PLAIN]).accuracy) if first else "–",
             )
         )
         if auto is not None:
@@ -81,7 +81,7 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
             if better(_median(auto), ours, accuracy=plain.accuracy):
                 wins += 1
                 best.append(len(rows) - 1)
-    columns = ("task", *_CELL, "at first", "AutoCoCD", "CoCD (paper's settings)")
+    columns = ("task", *_CELL, "AutoCoCD", "CoCD (paper's settings)", "at first")
     said = [
         f"AutoCoCD with the same settings on {len(rows)} networks: "
         f"{risen or 'none'} of {runs} runs ended above where it started."
@@ -93,7 +93,7 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
             f"Its median is the better one on {wins} of the {ends} networks on which CoCD with the "
             f"paper's settings comes to an end at all."
         )
-    return Table("One set of defaults", columns, tuple(rows), 3, tuple(best)), [*filter(None, said)]
+    return Table("One set of defaults", columns, tuple(rows), 4, tuple(best)), [*filter(None, said)]
 
 
 def _cell(series: Series) -> tuple[object, ...]:
