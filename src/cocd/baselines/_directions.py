@@ -1,6 +1,6 @@
 """Methods that probe x along random directions instead of coordinates.
 
-A direction is a seed: it is drawn again whenever it is needed and never stored.
+A direction is a seed: it is drawn for its two probes, again for the move, and not kept between.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class _DirectionMethod(ZerothOrder):
         saved = {id(tensor): tensor.detach().clone() for tensor in self._trainable()}
         losses = [nan] * (2 * len(seeds))
         try:
-            for k in range(len(losses)):
-                if k not in wanted:
-                    continue
-                sign = -1.0 if k % 2 else 1.0
-                for tensor, u in self._direction(seeds[k // 2]):
-                    eps = float(options[id(tensor)]["eps"])
-                    tensor.copy_(torch.add(saved[id(tensor)], u, alpha=sign * eps))
-                losses[k] = evaluate()
+            for pair, seed in enumerate(seeds):
+                signs = [k for k in (2 * pair, 2 * pair + 1) if k in wanted]
+                direction = list(self._direction(seed)) if signs else []
+                for k in signs:
+                    for tensor, u in direction:
+                        eps = float(options[id(tensor)]["eps"]) * (-1 if k % 2 else 1)
+                        torch.add(saved[id(tensor)], u, alpha=eps, out=tensor)
+                    losses[k] = evaluate()
         finally:
             for tensor in self._trainable():
                 tensor.copy_(saved[id(tensor)])
