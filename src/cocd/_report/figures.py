@@ -22,6 +22,7 @@ from matplotlib.ticker import (
 )
 
 from .._look.axes import bare
+from . import text
 from .charts import Chart, Curve, Panel
 
 # A hash salt instead of random identities, text as shapes: the same picture everywhere.
@@ -81,7 +82,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
     if panel.log_x and len(places) <= _TICKS:
         axes.xaxis.set_major_locator(FixedLocator(places))
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.tick(value)))
     if panel.percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     elif panel.log_y:
@@ -92,7 +93,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
             if decades < 0.9
             else LogLocator(subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.5 else (1,))
         )
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text.tick(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     bare(axes)
     axes.grid(which="minor", visible=False)

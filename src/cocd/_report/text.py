@@ -46,6 +46,15 @@ def metric(value: float, *, accuracy: bool) -> str:
     return f"{100 * value:.2f} %" if accuracy else number(value)
 
 
+def tick(value: float) -> str:
+    """A place on an axis.
+
+    >>> [tick(v) for v in (0, 0.1, 2048, 2_500_000, 1e7)]
+    ['0', '0.1', '2,048', '2.5 M', '10 M']
+    """
+    return f"{value / 1e6:,.10g} M" if abs(value) >= 1e6 else f"{value:,.10g}"
+
+
 def spread(values: Spread, *, accuracy: bool = False) -> str:
     """Mean, and range over the seeds where there are several.
 

@@ -23,7 +23,8 @@
 
   const plain = value => {
     const size = Math.abs(value);
-    if (size !== 0 && (size >= 1e7 || size < 1e-3)) return value.toExponential().replace("e+", "e");
+    if (size !== 0 && (size >= 1e9 || size < 1e-3)) return value.toExponential().replace("e+", "e");
+    if (size >= 1e6) return plain(value / 1e6) + " M";
     return value.toLocaleString("en", {maximumSignificantDigits: 7});
   };
   const shown = (value, percent) =>
