@@ -44,6 +44,26 @@ def test_a_loss_may_ask_for_views(accelerated, act):
         assert_incremental_and_right(model, lambda o, y: mse_loss(o.view(-1), y), x, y)
 
 
+class Halves(nn.Module):
+    """Few outputs in the middle of it, whose changes lie units first, and a view of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.few, self.last = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(3, 2)
+
+    def forward(self, x):
+        few = self.few(torch.tanh(self.first(x)))
+        return self.last(torch.sigmoid(few.view(-1, 2, 3))).sum(1)
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_few_outputs_in_the_middle_may_be_viewed(accelerated):
+    torch.manual_seed(0)
+    model, x, y = Halves().double(), torch.randn(7, 4).double(), torch.randn(7, 2).double()
+    with nullcontext() if accelerated else kernels.disabled():
+        assert_incremental_and_right(model, mse_loss, x, y)
+
+
 class OddBias(nn.Module):
     """A linear function whose bias is not a vector of its outputs."""
 

@@ -305,7 +305,7 @@ class _Buffers:
         # With all that stands below it: a forward may write a child's buffers without calling it.
         if id(module) in self._seen:
             return
-        for child in module.modules():
+        for child in walk(module):
             if id(child) not in self._seen:
                 self._seen.add(id(child))
                 if child._buffers:
@@ -335,6 +335,17 @@ class _Buffers:
     def finish(self) -> None:
         for watched in self._watched:
             watched.finish()
+
+
+def walk(model: nn.Module) -> list[nn.Module]:
+    """All modules once, as `modules()` gives them; this is done at every step."""
+    found, seen = [model], {id(model)}
+    for module in found:  # which grows on the way
+        for child in module._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
 
 
 class _watching(AbstractContextManager[None]):

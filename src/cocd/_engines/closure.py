@@ -179,26 +179,31 @@ class Closure:
         signs = {"central": (1, -1), "forward": (1,), "backward": (-1,)}[difference]
         saved = gather(tensor, index)
         plus, minus = saved + eps, saved - eps
-        check_radius(saved, plus, minus, eps, difference)
         # What the stored weight really undergoes: fl(w + eps) - w. A probe's signs are adjacent.
         ends = torch.stack([plus if sign > 0 else minus for sign in signs], 1)
-        steps = (ends.double() - saved.double()[:, None]).flatten()
-        moves = Moves([i for i in index for _ in signs], steps.to(tensor.dtype))
+        steps = (ends - saved[:, None]).flatten()
+        if not bool(steps.all()):
+            check_radius(saved, plus, minus, eps, difference)
+        moves = Moves([i for i in index for _ in signs], steps)
         started = time.perf_counter()
-        changes = torch.cat(
-            [self._losses(evaluate, loss, name, tensor, part) for part in self._chunks(name, moves)]
-        ).view(-1, len(signs))
+        parts = [
+            self._losses(evaluate, loss, name, tensor, part) for part in self._chunks(name, moves)
+        ]
+        changes = parts[0] if len(parts) == 1 else torch.cat(parts)
         record.seconds += time.perf_counter() - started
         record.probes += moves.K
         if difference == "central":
-            return Differences(changes[:, 0] - changes[:, 1], changes[:, 0] + changes[:, 1])
-        return Differences(changes[:, 0] * signs[0], None)
+            up, down = changes.view(-1, 2).unbind(1)
+            return Differences(up - down, up + down)
+        return Differences(changes * signs[0], None)
 
     def _chunks(self, name: str, moves: Moves) -> list[Moves]:
         """As many probes at a time as the memory limit allows, from shapes and dtypes alone."""
         record = self.objective._records[name]
         each = record.plan.peak if record.plan is not None else _bytes(self.inputs) * 16
         size = max(2, min(1024, self.objective.memory_limit // max(each, 1)) // 2 * 2)
+        if size >= moves.K:
+            return [moves]
         return [
             Moves(moves.index[k : k + size], moves.steps[k : k + size])
             for k in range(0, moves.K, size)

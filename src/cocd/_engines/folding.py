@@ -57,19 +57,17 @@ def moved_unit(run: Run, head: int, last: int, local: str, moves: Moves) -> Chan
     if type(call.module) is not nn.Linear or out.dim() != 2 or local not in ("weight", "bias"):
         return None
 
-    def picked(name: str, tensor: Tensor, index: Any) -> Tensor:
-        rows = run.memo((name, head), lambda: tensor.T.contiguous())
-        return rows.index_select(0, torch.from_numpy(index).to(out.device))  # (K, samples)
-
-    features = call.args[0].shape[1] if local == "weight" else 1
-    unit, feature = np.divmod(moves.index, features)
-    z, steps = picked("units", call.out, unit), moves.steps[:, None]
+    # Samples first, as the layers have them: to turn these small tensors costs more than to read.
+    unit, feature = np.divmod(moves.index, call.args[0].shape[1] if local == "weight" else 1)
+    units = torch.from_numpy(unit).to(out.device)
+    z = call.out.index_select(1, units)  # (samples, K)
     if local == "weight":
-        z.addcmul_(picked("features", call.args[0], feature), steps)
+        features = torch.from_numpy(feature).to(out.device)
+        z.addcmul_(call.args[0].index_select(1, features), moves.steps)
     else:
-        z += steps
-    change = z.tanh_().sub_(picked("behind", out, unit))
-    return slab(out, 1, unit.tolist(), 1, change.unsqueeze(2))
+        z += moves.steps
+    change = z.tanh_().sub_(out.index_select(1, units))
+    return slab(out, 1, unit.tolist(), 1, change.T.unsqueeze(2))
 
 
 def _doubled(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -174,7 +174,7 @@ class Run:
                 return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
             if size := tile(module):
                 return max_of_tiles(args[0], size)
-            if getattr(module, "inplace", False):  # what it would write to is kept
+            if vars(module).get("inplace"):  # what it would write to is kept
                 args = (args[0].clone(), *args[1:])
             # No hooks, or the model would not have been traced: the forward is all there is.
             return module.forward(*args, **kwargs)

@@ -50,7 +50,7 @@ def disabled() -> Iterator[None]:
 
 def suits(*tensors: Tensor) -> bool:
     """Are these tensors something the loops can read?"""
-    return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+    return all(t.dtype is torch.float32 and t.is_cpu for t in tensors)
 
 
 def _loops(work: int) -> Any:

@@ -58,7 +58,9 @@ def change_of(loss: nn.Module) -> LossChange:
 
 
 def _total(per_element: Tensor, normaliser: float | Tensor) -> Tensor:
-    return per_element.flatten(1).sum(1, dtype=torch.float64) / normaliser
+    if per_element.dim() == 1:
+        return per_element.double() / normaliser
+    return per_element.sum(tuple(range(1, per_element.dim())), dtype=torch.float64) / normaliser
 
 
 def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
@@ -69,7 +71,10 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     normaliser = y.base.numel() if loss.reduction == "mean" else 1
     if y.is_dense and kernels.enabled() and kernels.suits(d, y.base, target):
         return kernels.squared(d, y.base - target) / normaliser
-    return _total((d + 2 * y.restrict(y.base - target)).mul_(d), normaliser)
+    twice = (y.base - target).mul_(2)
+    if d.stride(-1) != 1 and d.dim() == 3:  # laid as `d` is: a sum of two orders is a slow one
+        twice = twice.T.contiguous().T
+    return _total((d + y.restrict(twice)).mul_(d), normaliser)
 
 
 def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:

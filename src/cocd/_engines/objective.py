@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from .._evaluate import walk
 from .._options import check_choice
 from .._warn import warn
 from ..errors import EngineWarning
@@ -172,16 +173,5 @@ def _fingerprint(model: nn.Module) -> tuple[Any, ...]:
             len(m._forward_hooks) + len(m._forward_pre_hooks),
             *map(id, m._parameters.values()),
         )
-        for m in _walk(model)
+        for m in walk(model)
     )
-
-
-def _walk(model: nn.Module) -> list[nn.Module]:
-    """All modules once, as `modules()` gives them; this is done at every step."""
-    found, seen = [model], {id(model)}
-    for module in found:  # which grows on the way
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                found.append(child)
-    return found

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 _MOST_LENT = 32 << 20  # bytes
+_MOST_VIEWS = 256
 
 
 class Scratch:
@@ -19,19 +20,28 @@ class Scratch:
     def __init__(self) -> None:
         self._pools: dict[torch.dtype, list[Tensor]] = {}
         self._taken: dict[torch.dtype, int] = {}
+        self._views: dict[tuple[torch.dtype, int, tuple[int, ...]], Tensor] = {}  # of the pools
         self._lent = 0  # bytes that `room` has asked for since the last reset
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised tensor, valid until the next `reset`."""
-        pool = self._pools.setdefault(dtype, [])
         i = self._taken.get(dtype, 0)
-        size = prod(shape)
+        self._taken[dtype] = i + 1
+        key = (dtype, i, shape)
+        if (view := self._views.get(key)) is None:
+            view = self._views[key] = self._pool(dtype, i, prod(shape)).view(shape)
+        return view
+
+    def _pool(self, dtype: torch.dtype, i: int, size: int) -> Tensor:
+        pool = self._pools.setdefault(dtype, [])
         if i == len(pool):
             pool.append(torch.empty(size, dtype=dtype, device="cpu"))
         elif len(pool[i]) < size:
             pool[i] = torch.empty(size, dtype=dtype, device="cpu")
-        self._taken[dtype] = i + 1
-        return pool[i][:size].view(shape)
+            self._views = {k: v for k, v in self._views.items() if k[:2] != (dtype, i)}
+        if len(self._views) > _MOST_VIEWS:
+            self._views.clear()
+        return pool[i][:size]
 
     def reset(self) -> None:
         """Nobody holds a tensor of this any more."""
@@ -70,6 +80,6 @@ def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """An uninitialised tensor for what a rule computes: not freshly allocated if it can be."""
     scratch: Scratch | None = getattr(_here, "scratch", None)
     wanted = prod(shape) * like.element_size()
-    if scratch is None or like.device.type != "cpu" or not scratch.lends(wanted):
+    if scratch is None or not like.is_cpu or not scratch.lends(wanted):
         return torch.empty(shape, dtype=like.dtype, device=like.device)
     return scratch.take(shape, like.dtype)

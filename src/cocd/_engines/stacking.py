@@ -37,7 +37,13 @@ def is_change(value: Any) -> bool:
 def stacks_of(change: Any) -> dict[int, Tensor]:
     """The changed values of the tensors in a structure that have changed, by their place in it."""
     leaves = tree_flatten(change, is_leaf=is_change)[0]
-    return {i: leaf.densify().new() for i, leaf in enumerate(leaves) if isinstance(leaf, Change)}
+    return {i: _whole(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, Change)}
+
+
+def _whole(change: Change) -> Tensor:
+    """Laid as the pass itself has it: what comes next may ask for a view."""
+    new = change.densify().new()
+    return new.contiguous() if change.base.is_contiguous() else new
 
 
 def replaced(base: Any, values: dict[int, Tensor]) -> Any:

@@ -44,6 +44,8 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
     W: Tensor = call.module.weight if call.module is not None else call.argument(1, "weight")  # type: ignore[assignment]
     bias = call.module.bias if call.module is not None else call.argument(2, "bias")
     if x.is_dense or x.dim != x.base.dim() - 1:  # all features, perhaps of some rows alone
+        if x.is_dense and x.values is not None and x.values.dim() == 3 and len(W) < _FEW:
+            return x.with_delta(call.out, _few(x.values, W, bias, call.out))  # type: ignore[arg-type]
         if x.values is not None:
             return x.with_values(call.out, _times(x.values, W, bias))  # type: ignore[arg-type]
         return x.with_delta(call.out, _times(x.delta(), W, None))
@@ -63,16 +65,8 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
-    """One large product: F.linear would make K small ones of a stack that is not contiguous.
-
-    With few outputs those small ones are twice as fast, if W is on the left of them.
-    """
+    """One large product: F.linear would make K small ones of a stack that is not contiguous."""
     out = room((*x.shape[:-1], len(W)), x)
-    if x.dim() == 3 and len(W) < _FEW:
-        units_first = room((len(x), len(W), x.shape[1]), x)
-        torch.bmm(W.expand(len(x), *W.shape), x.transpose(1, 2), out=units_first)
-        samples_first = units_first.transpose(1, 2)
-        return torch.add(samples_first, 0 if bias is None else bias, out=out)
     rows = x.reshape(-1, x.shape[-1])
     flat = out.view(-1, len(W))
     if bias is None:
@@ -80,3 +74,15 @@ def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
     else:
         torch.addmm(bias, rows, W.T, out=flat)
     return out
+
+
+def _few(x: Tensor, W: Tensor, bias: Tensor | None, before: Tensor) -> Tensor:
+    """The change of few outputs: small products with W on the left are twice as fast.
+
+    What they were before is taken off in the product, whose sum is the one that is rounded.
+    """
+    K, units = len(x), len(W)
+    change = room((K, units, x.shape[1]), x)
+    start = (-before if bias is None else bias - before).T
+    torch.baddbmm(start.expand(K, *start.shape), W.expand(K, *W.shape), x.mT, out=change)
+    return change.mT
