@@ -129,7 +129,7 @@ class ZerothOrder(Optimizer):
                 f"closure must be a function that returns the loss, got {closure!r}; call "
                 "step(lambda: loss_fn(model(x), y))"
             )
-        devices = {tensor.device for tensor in self._parameters()}
+        devices = {tensor.device for tensor in self._parameters() if not tensor.is_cpu}
         return Evaluations(closure, self.modules, devices, self._count)
 
     def _count(self, calls: int) -> None:

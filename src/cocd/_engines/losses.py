@@ -58,9 +58,7 @@ def change_of(loss: nn.Module) -> LossChange:
 
 
 def _total(per_element: Tensor, normaliser: float | Tensor) -> Tensor:
-    if per_element.dim() == 1:
-        return per_element.double() / normaliser
-    return per_element.sum(tuple(range(1, per_element.dim())), dtype=torch.float64) / normaliser
+    return per_element.flatten(1).sum(1, dtype=torch.float64) / normaliser
 
 
 def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
@@ -71,10 +69,10 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     normaliser = y.base.numel() if loss.reduction == "mean" else 1
     if y.is_dense and kernels.enabled() and kernels.suits(d, y.base, target):
         return kernels.squared(d, y.base - target) / normaliser
-    twice = (y.base - target).mul_(2)
-    if d.stride(-1) != 1 and d.dim() == 3:  # laid as `d` is: a sum of two orders is a slow one
-        twice = twice.T.contiguous().T
-    return _total((d + y.restrict(twice)).mul_(d), normaliser)
+    twice = y.restrict((y.base - target).mul_(2))
+    if d.dim() == 3 and d.stride(-1) != 1:  # units first, and what is added to it alike
+        d, twice = d.mT, twice.mT.contiguous()
+    return _total((d + twice).mul_(d), normaliser)
 
 
 def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
