@@ -54,8 +54,11 @@ GRIDS: dict[str, dict[str, Grid]] = {
         "bccd": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 0.3, 1.0)),
         "bccd-float64": _float64(1e-6, 1e-3, 1e-2, 1e-1, 1.0),
         "random": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 1.0)),
-        "spsa": _grid((2e-5, 5e-5, 1e-4, 2e-4, 5e-4), (1e-3,)) + _grid((1e-4, 2e-4), (1e-2,)),
-        "zosgd": _grid((5e-5, 1e-4, 2e-4, 5e-4), (1e-3,)) + _grid((1e-4,), (1e-2,)),
+        "spsa": [
+            *_grid((2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3), (1e-3,)),
+            {"lr": 1e-3, "eps": 1e-2},
+        ],
+        "zosgd": [*_grid((5e-4, 1e-3, 2e-3), (1e-3,)), {"lr": 1e-3, "eps": 1e-2}],
     },
     "mnist": {
         "cocd": _cocd(
