@@ -1,4 +1,4 @@
-"""Whole forward passes, many perturbed copies of one parameter at a time, under vmap."""
+"""Whole forward passes, many perturbed copies of parameters at a time, under vmap."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from .registry import Moves
-from .stacking import moved, quiet
+from .stacking import quiet
 
 
 def call_model(model: nn.Module, inputs: Any, state: dict[str, Tensor] | None = None) -> Any:
@@ -41,24 +40,26 @@ def _places(model: nn.Module, name: str) -> list[str]:
 
 def batched_losses(
     model: nn.Module,
-    name: str,
-    parameter: Tensor,
-    moves: Moves,
+    stacks: dict[str, Tensor],
     inputs: Any,
     loss_of: Callable[[Any], Tensor],
 ) -> Tensor:
-    """The losses at the moved points, float64 on the CPU."""
+    """The losses with some parameters, by name, as they stand in each layer of their stacks.
+
+    Float64, on the CPU.
+    """
+    K = len(next(iter(stacks.values())))
     # Buffers are written in train mode: every probe gets its own copy, which is thrown away.
     training = any(m.training for m in model.modules())
     buffers = {
-        key: value.expand(moves.K, *value.shape).clone()
+        key: value.expand(K, *value.shape).clone()
         for key, value in model.named_buffers()
         if training
     }
 
-    def loss(value: Tensor, state: dict[str, Tensor]) -> Tensor:
-        return loss_of(call_model(model, inputs, {name: value, **state}))
+    def loss(state: dict[str, Tensor]) -> Tensor:
+        return loss_of(call_model(model, inputs, state))
 
     with quiet():
-        losses = vmap(loss, randomness="same")(moved(parameter, moves), buffers)
+        losses = vmap(loss, randomness="same")({**stacks, **buffers})
     return losses.to(torch.float64).cpu()

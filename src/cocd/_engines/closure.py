@@ -17,12 +17,14 @@ from .._layout import gather
 from .._probe import Differences, check_radius, evaluations_per_coordinate, sequential
 from .._warn import warn
 from ..errors import EngineWarning
-from . import losses
+from . import losses, points
 from .batched import batched_losses, call_model
 from .checks import disagreement, magnitude, noise
 from .graph import Run
 from .incremental import loss_changes, relevant
+from .points import bytes_of, first_line
 from .registry import Moves
+from .stacking import moved
 from .tracing import given_names
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class Closure:
             self._run = Run(objective.model, objective.graph, self.inputs)
             return objective.loss(self._run.output, self.target), ""
         except Exception as error:  # or the model itself fails, which the caller will see
-            return None, f"the traced pass fails ({_first_line(error)})"
+            return None, f"the traced pass fails ({first_line(error)})"
 
     def release(self) -> None:
         """Let the activations go."""
@@ -150,11 +152,21 @@ class Closure:
             except Exception as error:  # whatever a rule or vmap does not expect
                 # That a model is not for vmap is no news, unless it was asked for.
                 loud = record.engine == "incremental" or objective._engine is not None
-                objective._demote(name, f"cannot follow it ({_first_line(error)})", loud)
+                objective._demote(name, f"cannot follow it ({first_line(error)})", loud)
                 continue
             evaluate.count += evaluations_per_coordinate(difference) * len(index)
             return found
         return sequential(evaluate, loss, tensor, index, eps, difference)
+
+    def points_at_once(self, tensors: list[Tensor]) -> int:
+        """See `points.at_once`."""
+        return points.at_once(self, tensors)
+
+    def losses_at(
+        self, evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor], first: float
+    ) -> list[float] | None:
+        """See `points.losses_at`."""
+        return points.losses_at(self, evaluate, tensors, stacks, first)
 
     def _relevant(self, record: Record, index: list[int]) -> list[bool] | None:
         if self._run is None or record.plan is None:
@@ -198,7 +210,7 @@ class Closure:
     def _chunks(self, name: str, moves: Moves) -> list[Moves]:
         """As many probes at a time as the memory limit allows, from shapes and dtypes alone."""
         record = self.objective._records[name]
-        each = record.plan.peak if record.plan is not None else _bytes(self.inputs) * 16
+        each = record.plan.peak if record.plan is not None else bytes_of(self.inputs) * 16
         size = max(2, min(1024, self.objective.memory_limit // max(each, 1)) // 2 * 2)
         if size >= moves.K:
             return [moves]
@@ -228,9 +240,7 @@ class Closure:
         evaluate.rewind()
         values = batched_losses(
             objective.model,
-            name,
-            tensor,
-            moves,
+            {name: moved(tensor, moves)},
             self.inputs,
             lambda output: objective.loss(output, self.target),
         )
@@ -334,14 +344,3 @@ def _spread(values: Tensor | None, mask: list[bool]) -> Any:
     found = torch.zeros(len(mask), dtype=torch.float64)
     found[torch.tensor(mask)] = values
     return found
-
-
-def _bytes(structure: Any) -> int:
-    if isinstance(structure, Tensor):
-        return structure.numel() * structure.element_size()
-    values = structure.values() if isinstance(structure, dict) else structure
-    return sum(map(_bytes, values)) if isinstance(structure, (tuple, list, dict)) else 0
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -89,6 +89,7 @@ class Objective:
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
         self._scratch = Scratch()
+        self._stackable = True  # until points that differ in all parameters were seen to fail
         self._mark: tuple[Any, ...] = ()
         self._follow_model(required_names(model))
 

@@ -1,12 +1,15 @@
 """Methods that probe x along random directions instead of coordinates.
 
-A direction is a seed: it is drawn for its two probes, again for the move, and not kept between.
+A direction is a seed: it is drawn for its two probes and again for the move. Only where all those
+of a step are few numbers are they kept in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from math import isfinite, nan
 from typing import Any
 
@@ -20,7 +23,10 @@ from .._options import check_choice, check_count
 from .._update import decay_weights
 from ..errors import NonFiniteLoss
 
+_KEPT = 1 << 22  # numbers: 16 MB in float32
+
 Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
+Direction = list[tuple[Tensor, Tensor]]  # each tensor with its part
 
 
 class _DirectionMethod(ZerothOrder):
@@ -28,6 +34,9 @@ class _DirectionMethod(ZerothOrder):
 
     _whole = (*ZerothOrder._whole, "directions", "seed")
     _kept = (*ZerothOrder._kept, "directions", "_generator")
+
+    _keeps = True  # directions from the probes to the move, where they are small
+    _drawn: dict[int, Direction] | None = None  # while a step runs
 
     def __init__(
         self,
@@ -52,7 +61,7 @@ class _DirectionMethod(ZerothOrder):
 
     def step(self, closure: Closure | None = None) -> Any:
         """Probe `directions` pairs of points, move; returns the mean of their losses."""
-        with self._evaluating(closure) as evaluate:
+        with self._evaluating(closure) as evaluate, self._drawing():
             seeds, generator = self._seeds()
             losses = self._losses(evaluate, seeds)
             pairs = list(zip(seeds, losses[::2], losses[1::2], strict=True))
@@ -90,21 +99,58 @@ class _DirectionMethod(ZerothOrder):
         self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
     ) -> list[float]:
         """Those of the losses whose numbers are `wanted`, NaN for the others."""
+        numbers = [k for k in range(2 * len(seeds)) if k in wanted]
+        at_once = getattr(evaluate.closure, "points_at_once", None)
+        size = 0 if at_once is None else at_once(self._trainable())
+        found = {} if size < 2 else self._at_once(evaluate, seeds, numbers, size)
+        left = [k for k in numbers if k not in found]
+        found.update(zip(left, self._one_by_one(evaluate, seeds, left), strict=True))
+        return [found.get(k, nan) for k in range(2 * len(seeds))]
+
+    def _one_by_one(
+        self, evaluate: Evaluations, seeds: list[int], numbers: list[int]
+    ) -> list[float]:
         options = self._groups_by_tensor()
         saved = {id(tensor): tensor.detach().clone() for tensor in self._trainable()}
-        losses = [nan] * (2 * len(seeds))
+        losses = []
         try:
-            for pair, seed in enumerate(seeds):
-                signs = [k for k in (2 * pair, 2 * pair + 1) if k in wanted]
-                direction = list(self._direction(seed)) if signs else []
+            for pair, signs in groupby(numbers, key=lambda k: k // 2):
+                direction = list(self._direction(seeds[pair]))
                 for k in signs:
                     for tensor, u in direction:
                         eps = float(options[id(tensor)]["eps"]) * (-1 if k % 2 else 1)
                         torch.add(saved[id(tensor)], u, alpha=eps, out=tensor)
-                    losses[k] = evaluate()
+                    losses.append(evaluate())
         finally:
             for tensor in self._trainable():
                 tensor.copy_(saved[id(tensor)])
+        return losses
+
+    def _at_once(
+        self, evaluate: Evaluations, seeds: list[int], numbers: list[int], size: int
+    ) -> dict[int, float]:
+        """The same by a traced objective, `size` points at a time, as far as it can.
+
+        The first of each stack by the closure too, which shows whether it can.
+        """
+        options, tensors = self._groups_by_tensor(), self._trainable()
+        closure: Any = evaluate.closure
+        losses: dict[int, float] = {}
+        for start in range(0, len(numbers), size):
+            some = numbers[start : start + size]
+            (first,) = self._one_by_one(evaluate, seeds, some[:1])
+            pairs = sorted({k // 2 for k in some})
+            directions = zip(*(self._direction(seeds[pair]) for pair in pairs), strict=True)
+            chosen = torch.tensor([2 * pairs.index(k // 2) + k % 2 for k in some])
+            stacks = []
+            for tensor, parts in zip(tensors, directions, strict=True):
+                u, eps = torch.stack([u for _, u in parts]), float(options[id(tensor)]["eps"])
+                both = torch.stack([torch.add(tensor, u, alpha=h) for h in (eps, -eps)], 1)
+                stacks.append(both.flatten(0, 1)[chosen].to(tensor.dtype))
+            found = closure.losses_at(evaluate, tensors, stacks, first)
+            if found is None:
+                return {**losses, some[0]: first}
+            losses.update(zip(some, found, strict=True))
         return losses
 
     def _usable(self, pair: Pair) -> bool:
@@ -117,6 +163,16 @@ class _DirectionMethod(ZerothOrder):
             for tensor in self._trainable()
         )
 
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        count = check_count("directions", self.directions)
+        numbers = count * sum(tensor.numel() for tensor in self._trainable())
+        self._drawn = {} if self._keeps and numbers <= _KEPT else None
+        try:
+            yield
+        finally:
+            self._drawn = None
+
     def _seeds(self) -> tuple[list[int], Tensor]:
         generator = torch.Generator()
         generator.set_state(self._generator)
@@ -125,7 +181,15 @@ class _DirectionMethod(ZerothOrder):
         )
         return seeds.tolist(), generator.get_state()
 
-    def _direction(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _direction(self, seed: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Each tensor with its part of the direction."""
+        if self._drawn is None:
+            return self._draw(seed)
+        if seed not in self._drawn:
+            self._drawn[seed] = list(self._draw(seed))
+        return self._drawn[seed]
+
+    def _draw(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         # Drawn on the CPU, so that a run does not depend on where the parameters live.
         generator = torch.Generator().manual_seed(seed)
         for tensor in self._trainable():
@@ -147,7 +211,7 @@ class _DirectionMethod(ZerothOrder):
                 group = options[id(tensor)]
                 if lr := float(group["lr"]):  # to add nothing would still turn -0.0 into 0.0
                     slope = weight / (2 * float(group["eps"]))
-                    tensor.add_(u.mul_(slope / len(pairs)), alpha=-lr)
+                    tensor.add_(u * (slope / len(pairs)), alpha=-lr)
 
     def _weights(self, pairs: list[Pair]) -> list[float]:
         return [up - down for _, up, down in pairs]
@@ -212,6 +276,8 @@ class MeZO(_DirectionMethod):
     >>> bool(x.norm() < 1e-3)
     True
     """
+
+    _keeps = False
 
     def _probe(
         self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
