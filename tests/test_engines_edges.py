@@ -13,6 +13,7 @@ import cocd
 from cocd import baselines
 from cocd._engines import closure as closure_module
 from cocd._engines import kernels
+from cocd._engines.checks import disagreement
 from cocd._experiments.training import _engines, _restore_engines
 
 RECHECK = closure_module._RECHECK
@@ -188,3 +189,15 @@ def test_what_decides_the_chunks_is_saved():
     peaks = [[r.plan.peak for r in o._records.values()] for o in (closure_of, again)]
     assert peaks[0] == peaks[1] and all(peaks[0])
     assert again.checks == closure_of.checks > 0
+
+
+@pytest.mark.parametrize(("here", "there"), [(1.0, float("inf")), (float("inf"), 1.0), (1.0, 2.0)])
+def test_finite_and_infinite_losses_disagree(here, there):
+    assert disagreement(torch.tensor(here), torch.tensor(there))
+    assert not disagreement(torch.tensor(there), torch.tensor(there))
+
+
+def test_no_rate_moves_nothing_not_even_a_sign():
+    x = torch.tensor([-0.0, 1.0], requires_grad=True)
+    cocd.CoCD([x], lr=0.0, weight_decay=0.1).step(lambda: (x**2).sum())
+    assert str(x.detach()) == "tensor([-0., 1.])"

@@ -33,5 +33,5 @@ def decay_weights(tensors: list[Tensor], lr: float, weight_decay: float) -> None
     Not x times 1 - lr wd: with lr wd = 1e-7 that factor is off by a fifth of it in float32, and a
     product with a number takes three times as long.
     """
-    if weight_decay and tensors:
+    if lr and weight_decay and tensors:
         torch._foreach_add_(tensors, tensors, alpha=-lr * weight_decay)

@@ -62,4 +62,4 @@ def batched_losses(
 
     with quiet():
         losses = vmap(loss, randomness="same")({**stacks, **buffers})
-    return losses.to(torch.float64).cpu()
+    return losses.to(torch.float64).cpu().reshape(K)

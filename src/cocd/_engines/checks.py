@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ def disagreement(traced: Any, actual: Any) -> str:
     dtype = actual.dtype if isinstance(actual, Tensor) else torch.float64
     if here == there or (here != here and there != there):  # infinite, or both NaN
         return ""
-    if abs(here - there) <= 64 * torch.finfo(dtype).eps * max(abs(here), abs(there)):
+    finite = abs(here) < inf and abs(there) < inf
+    if finite and abs(here - there) <= 64 * torch.finfo(dtype).eps * max(abs(here), abs(there)):
         return ""
     return f"the traced pass gives {here:.9g} at the unperturbed point, the model {there:.9g}"
 

@@ -163,8 +163,12 @@ class Closure:
         return points.at_once(self, tensors)
 
     def losses_at(
-        self, evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor], first: float
-    ) -> list[float] | None:
+        self,
+        evaluate: Evaluations,
+        tensors: list[Tensor],
+        stacks: list[Tensor],
+        first: Callable[[], float],
+    ) -> tuple[float, list[float] | None]:
         """See `points.losses_at`."""
         return points.losses_at(self, evaluate, tensors, stacks, first)
 

@@ -174,7 +174,8 @@ class Run:
                 return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
             if size := tile(module):
                 return max_of_tiles(args[0], size)
-            if vars(module).get("inplace"):  # what it would write to is kept
+            # What it would write to is kept. (A plain getattr of what is not there is slow.)
+            if vars(module).get("inplace", getattr(type(module), "inplace", False)):
                 args = (args[0].clone(), *args[1:])
             # No hooks, or the model would not have been traced: the forward is all there is.
             return module.forward(*args, **kwargs)

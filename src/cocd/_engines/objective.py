@@ -89,7 +89,6 @@ class Objective:
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
         self._scratch = Scratch()
-        self._stackable = True  # until points that differ in all parameters were seen to fail
         self._mark: tuple[Any, ...] = ()
         self._follow_model(required_names(model))
 
@@ -117,6 +116,8 @@ class Objective:
 
     def _trace(self, given: frozenset[str]) -> None:
         self._since_check = 0
+        self._stackable = True  # until points that differ in all parameters were seen to fail
+        self._stacks = 0  # of such points that were right
         self._untraceable = ""
         self.graph: Graph | None = None
         if self._engine in (None, "incremental"):

@@ -126,6 +126,7 @@ def _engines(objective: cocd.Objective) -> dict[str, Any]:
         "since_check": objective._since_check,
         "checks": objective.checks,
         "stackable": objective._stackable,
+        "stacks": objective._stacks,
         "records": {
             # The peak decides how many probes are taken at a time.
             name: [record.engine, record.checked, record.reason, record.plan and record.plan.peak]
@@ -138,6 +139,7 @@ def _restore_engines(objective: cocd.Objective, saved: dict[str, Any]) -> None:
     objective._since_check = int(saved["since_check"])
     objective.checks = int(saved.get("checks", 0))
     objective._stackable = bool(saved.get("stackable", True))
+    objective._stacks = int(saved.get("stacks", 0))
     for name, (engine, checked, reason, *peak) in saved["records"].items():
         if objective._records[name].engine != engine:
             objective._records[name] = Record(engine, reason=reason)

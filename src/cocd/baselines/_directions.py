@@ -24,6 +24,7 @@ from .._update import decay_weights
 from ..errors import NonFiniteLoss
 
 _KEPT = 1 << 22  # numbers: 16 MB in float32
+_FEW = 16  # points: for fewer a stack takes longer than one after the other
 
 Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
 Direction = list[tuple[Tensor, Tensor]]  # each tensor with its part
@@ -102,9 +103,10 @@ class _DirectionMethod(ZerothOrder):
         numbers = [k for k in range(2 * len(seeds)) if k in wanted]
         at_once = getattr(evaluate.closure, "points_at_once", None)
         size = 0 if at_once is None else at_once(self._trainable())
-        found = {} if size < 2 else self._at_once(evaluate, seeds, numbers, size)
-        left = [k for k in numbers if k not in found]
-        found.update(zip(left, self._one_by_one(evaluate, seeds, left), strict=True))
+        pays = min(size, len(numbers)) >= _FEW
+        found = self._at_once(evaluate, seeds, numbers, size) if pays else {}
+        if left := [k for k in numbers if k not in found]:
+            found.update(zip(left, self._one_by_one(evaluate, seeds, left), strict=True))
         return [found.get(k, nan) for k in range(2 * len(seeds))]
 
     def _one_by_one(
@@ -138,7 +140,6 @@ class _DirectionMethod(ZerothOrder):
         losses: dict[int, float] = {}
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
-            (first,) = self._one_by_one(evaluate, seeds, some[:1])
             pairs = sorted({k // 2 for k in some})
             directions = zip(*(self._direction(seeds[pair]) for pair in pairs), strict=True)
             chosen = torch.tensor([2 * pairs.index(k // 2) + k % 2 for k in some])
@@ -147,11 +148,15 @@ class _DirectionMethod(ZerothOrder):
                 u, eps = torch.stack([u for _, u in parts]), float(options[id(tensor)]["eps"])
                 both = torch.stack([torch.add(tensor, u, alpha=h) for h in (eps, -eps)], 1)
                 stacks.append(both.flatten(0, 1)[chosen].to(tensor.dtype))
-            found = closure.losses_at(evaluate, tensors, stacks, first)
+            first = partial(self._first, evaluate, seeds, some[0])
+            losses[some[0]], found = closure.losses_at(evaluate, tensors, stacks, first)
             if found is None:
-                return {**losses, some[0]: first}
-            losses.update(zip(some, found, strict=True))
+                break
+            losses.update(zip(some[1:], found[1:], strict=True))
         return losses
+
+    def _first(self, evaluate: Evaluations, seeds: list[int], number: int) -> float:
+        return self._one_by_one(evaluate, seeds, [number])[0]
 
     def _usable(self, pair: Pair) -> bool:
         """Both losses are finite, and so is their quotient in the precision of every tensor."""
