@@ -20,16 +20,13 @@ EPS = 1e-3  # the paper gives none; a direction is as long as sqrt(n), so this m
 def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     """The paper's three with CoCD's learning rate, then each with its own."""
     common: dict[str, Any] = {"seed": seed, "epochs": epochs}
-    own: dict[str, Setting] = {"eps": EPS}
-    first = [
-        paper.make(NAME, task, "cocd", "CoCD (paper's settings)", {}, **common),
-        paper.make(NAME, task, "spsa", "SPSA (CoCD's lr)", own, **common),
-        paper.make(NAME, task, "zosgd", "ZO-SGD (CoCD's lr)", own, **common),
-    ]
-    yield from first
+    yield paper.make(NAME, task, "cocd", "CoCD (paper's settings)", {}, **common)
+    its_own: dict[str, Setting] = {"lr": paper.COCD[task]["lr"], "eps": EPS}
+    for method, name in (("spsa", "SPSA"), ("zosgd", "ZO-SGD")):
+        # Tuning may find that CoCD's rate is the best for another method, too.
+        label = "tuned: CoCD's lr" if TUNED[task].get(method) == its_own else "CoCD's lr"
+        yield paper.make(NAME, task, method, f"{name} ({label})", {"eps": EPS}, **common)
     for entry, method, label in FAIR:
-        if entry in TUNED[task] and entry != "bccd-float64":
-            run = paper.make(NAME, task, method, label, TUNED[task][entry], **common)
-            # What tuning may find is that CoCD's rate is the best for another method, too.
-            if all((run.method, run.settings) != (r.method, r.settings) for r in first):
-                yield run
+        own = TUNED[task].get(entry, its_own)
+        if own != its_own and entry != "bccd-float64":
+            yield paper.make(NAME, task, method, label, own, **common)
