@@ -26,7 +26,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-ONE = ["reproduce", "table-main", "--smoke", "--task", "sarcos", "--only", "SGD"]
+ONE = ["reproduce", "table-main", "--smoke", "--task", "sarcos", "--only", "oracle"]
 
 
 def test_a_plan_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,6 +201,10 @@ def test_tuned_settings_appear_when_they_are_known(monkeypatch: pytest.MonkeyPat
     assert labels[4:] == ["CoCD (tuned)", "BCCD (tuned)", "SPSA (tuned)"]
     labels = [run.label for run in plans.generate("figure-random", tasks=["mnist"])]
     assert labels[3:] == ["CoCD (tuned)", "BCCD (tuned)", "SPSA (tuned)"]
+    as_cocd = {"spsa": {"lr": paper.COCD["mnist"]["lr"], "eps": figure_random.EPS}}
+    monkeypatch.setattr(figure_random, "TUNED", {"mnist": as_cocd})
+    labels = [run.label for run in plans.generate("figure-random", tasks=["mnist"])]
+    assert labels[1:] == ["SPSA (tuned: CoCD's lr)", "ZO-SGD (CoCD's lr)"]
     assert any(run.label == "BCCD (tuned lr)" for run in plans.generate("figure-smoothing"))
 
 
