@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from itertools import pairwise
 
 import pytest
 import torch
@@ -82,10 +83,12 @@ def test_a_ring_measures_curvature_every_time():
     assert optimizer.evaluations == 12 * (2 * 12 + 3)
 
 
+@pytest.mark.parametrize("order", ["cyclic", "spread"])
 @pytest.mark.parametrize("way", ["state_dict", "file", "pickle", "deepcopy"])
-def test_a_resumed_run_continues_bit_for_bit(way):
+def test_a_resumed_run_continues_bit_for_bit(way, order):
     model = network()
-    optimizer = cocd.AutoCoCD(model.parameters(), max_evaluations=5_000)
+    options = {"max_evaluations": 5_000, "order": order}
+    optimizer = cocd.AutoCoCD(model.parameters(), **options)
     train(model, optimizer, 60)
     if way == "pickle":
         model2, optimizer2 = pickle.loads(pickle.dumps((model, optimizer)))
@@ -94,7 +97,7 @@ def test_a_resumed_run_continues_bit_for_bit(way):
     else:
         model2 = network(seed=5)
         model2.load_state_dict(model.state_dict())
-        optimizer2 = cocd.AutoCoCD(model2.parameters(), max_evaluations=5_000)
+        optimizer2 = cocd.AutoCoCD(model2.parameters(), **options)
         saved = optimizer.state_dict()
         if way == "file":
             file = io.BytesIO()
@@ -107,10 +110,13 @@ def test_a_resumed_run_continues_bit_for_bit(way):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("when", [1, 5, 30, 34, 35])
-def test_an_exception_leaves_everything_as_it_was(dtype, when):
+@pytest.mark.parametrize(
+    ("when", "order"),
+    [(1, "cyclic"), (5, "spread"), (30, "cyclic"), (34, "spread"), (35, "cyclic"), (35, "spread")],
+)
+def test_an_exception_leaves_everything_as_it_was(dtype, when, order):
     model = network(dtype=dtype)
-    optimizer = cocd.AutoCoCD(model.parameters())
+    optimizer = cocd.AutoCoCD(model.parameters(), order=order)
     train(model, optimizer, 3)
     before, state = frozen(list(model.parameters())), optimizer.state_dict()
     calls = 0
@@ -131,7 +137,7 @@ def test_an_exception_leaves_everything_as_it_was(dtype, when):
 
 
 def _estimate_of(model, optimizer, state):
-    other = cocd.AutoCoCD(model.parameters())
+    other = cocd.AutoCoCD(model.parameters(), order=optimizer.order)
     other.load_state_dict(state)
     return other.estimate()
 
@@ -166,9 +172,10 @@ def test_groups_schedulers_and_frozen_parameters():
     assert torch.equal(model[0].bias, bias)
 
 
-def test_parameters_that_join_are_trained():
+@pytest.mark.parametrize("order", ["cyclic", "spread"])
+def test_parameters_that_join_are_trained(order):
     model = network()
-    optimizer = cocd.AutoCoCD(model[0].parameters())
+    optimizer = cocd.AutoCoCD(model[0].parameters(), order=order)
     train(model, optimizer, 10)
     last = flat(model[2].parameters()).clone()
     optimizer.add_param_group({"params": model[2].parameters()})
@@ -197,13 +204,14 @@ def test_what_explodes_is_put_back():
     assert (x - good).abs().max() < 1
 
 
-def test_any_strides_and_a_traced_objective():
+@pytest.mark.parametrize("order", ["cyclic", "spread"])
+def test_any_strides_and_a_traced_objective(order):
     plain, traced = network(), network()
     with torch.no_grad():
         for model in (plain, traced):
             model[0].weight.data = model[0].weight.t().contiguous().t()
     objective = cocd.trace(traced, mse_loss)
-    first, second = (cocd.AutoCoCD(m.parameters()) for m in (plain, traced))
+    first, second = (cocd.AutoCoCD(m.parameters(), order=order) for m in (plain, traced))
     data = batches()
     for _ in range(40):
         x, y = next(data)
@@ -222,8 +230,48 @@ def test_any_strides_and_a_traced_objective():
         ({"compute_budget": 100}, "compute_budget=100 is more than"),
         ({"max_evaluations": 0}, "max_evaluations must be"),
         ({"weight_decay": -1.0}, "weight_decay must be"),
+        ({"order": "random"}, "order must be"),
+        ({"order": "spread", "memory_budget": 20}, "order='spread' needs a memory of all 72"),
     ],
 )
 def test_bad_arguments(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         cocd.AutoCoCD(network().parameters(), **options)
+
+
+def test_the_spread_order_visits_each_coordinate_once_a_sweep_and_none_beside_another():
+    model = network()
+    optimizer = cocd.AutoCoCD(model.parameters(), compute_budget=8, order="spread")
+    seen = []
+    optimizer._observers = (lambda block, fresh: seen.append([segment.run for segment in block]),)
+    train(model, optimizer, 9)  # 9 * 8 = 72
+    layout = optimizer._layout
+    flat_blocks = [
+        sorted(layout.offsets[r.tensor] + i for r in runs for i in range(r.start, r.stop))
+        for runs in seen
+    ]
+    assert sorted(i for block in flat_blocks for i in block) == list(range(72))
+    for block in flat_blocks:
+        assert min(b - a for a, b in pairwise(block)) >= 3
+
+
+def test_the_spread_order_moves_a_function_of_neighbours_further():
+    # Neighbours that must move together: a block of them shares one slope.
+    def loss(x):
+        return (x.view(-1, 8).sum(1) - 1).square().sum()
+
+    ends = {}
+    for order in ("cyclic", "spread"):
+        x = torch.zeros(256, dtype=torch.float64, requires_grad=True)
+        optimizer = cocd.AutoCoCD([x], compute_budget=32, order=order)
+        for _ in range(8):  # a sweep
+            optimizer.step(lambda x=x: loss(x))
+        ends[order] = float(loss(x.detach()))
+    assert ends["spread"] < ends["cyclic"]
+
+
+def test_a_state_of_another_order_is_refused():
+    model = network()
+    saved = cocd.AutoCoCD(model.parameters(), order="spread").state_dict()
+    with pytest.raises(ValueError, match="order='spread', this optimizer has order='cyclic'"):
+        cocd.AutoCoCD(model.parameters()).load_state_dict(saved)

@@ -13,13 +13,14 @@ from ._auto import Length, Search, scaled, shortened
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure, Evaluations
 from ._guard import Guard
-from ._layout import Run, views
-from ._options import check_count
+from ._layout import Place, by_tensor, gather, put
+from ._options import check_choice, check_count
 from ._probe import probe
-from ._schedule import Cyclic
+from ._schedule import Cyclic, Schedule, Spread
 
 _BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
 _EPS = 0.3
+_ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
 
 
@@ -40,6 +41,8 @@ class AutoCoCD(CoordinateMethod):
         eps: the radius of the probes; None for 0.3.
         compute_budget: B, coordinates probed a step; None for 16.
         memory_budget: m, estimates remembered; None for all n.
+        order: "cyclic", or "spread", in which the coordinates of a block lie far apart, in all of
+            the tensors; that goes further with larger blocks, of 64. It needs a whole memory.
         max_evaluations: how many evaluations there will be in all. Steps shrink to nothing
             towards that number, along a cosine, and are shorter from the start where it is
             large. None: neither.
@@ -65,10 +68,11 @@ class AutoCoCD(CoordinateMethod):
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
-    _whole = (*CoordinateMethod._whole, "max_evaluations")
+    _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
     _kept = (
         *CoordinateMethod._kept,
         "max_evaluations",
+        "order",
         "_first_lr",
         "_lengths",
         "_curvature",
@@ -83,6 +87,7 @@ class AutoCoCD(CoordinateMethod):
         eps: float | None = None,
         compute_budget: int | None = None,
         memory_budget: int | None = None,
+        order: str = "cyclic",
         max_evaluations: int | None = None,
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
@@ -91,11 +96,12 @@ class AutoCoCD(CoordinateMethod):
         if max_evaluations is not None:
             max_evaluations = check_count("max_evaluations", max_evaluations)
         self.max_evaluations = max_evaluations
+        self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
-        self._lengths: dict[int, Length] = {}  # of each tensor
+        self._lengths: dict[int, Length] = {}  # of each tensor, or of all in one
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
-        self._pending: list[tuple[Run, Tensor]] = []
+        self._pending: list[tuple[Place, Tensor]] = []
         super().__init__(
             params,
             {
@@ -111,8 +117,16 @@ class AutoCoCD(CoordinateMethod):
         )
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
+        if self.order != "cyclic" and not self._memory.dense:
+            raise ValueError(
+                f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
+                f"memory_budget={memory_budget}; leave memory_budget away"
+            )
         if compute_budget is None:
             self.compute_budget = min(_BUDGET, self._memory.m)
+
+    def _new_schedule(self, n: int) -> Schedule:
+        return _ORDERS[self.order](n)
 
     def step(self, closure: Closure | None = None) -> Any:
         """Probe, scale, search, move; returns the loss at x_t, before the update."""
@@ -126,14 +140,16 @@ class AutoCoCD(CoordinateMethod):
         B = self._budget()
         block = self._memory.block(self._schedule, B)
         runs = [segment.run for segment in block]
-        known = self._known_curvature(runs)
+        places = by_tensor(runs)
+        known = self._known_curvature(places)
         sides = self._sides(known)
         times = 1.0 if sides == "central" else self._NARROW
         loss, fresh = probe(
             evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
         )
         eps = np.repeat(
-            [float(options[id(self._tensors[r.tensor])]["eps"]) for r in runs], list(map(len, runs))
+            [float(options[id(self._tensors[p.tensor])]["eps"]) for p in places],
+            list(map(len, places)),
         )
         g = fresh.first.numpy().copy()
         if fresh.second is not None:
@@ -144,14 +160,14 @@ class AutoCoCD(CoordinateMethod):
             g -= sign * times * eps * c / 2
         slopes = torch.from_numpy(g)
         finite = self._check_finite(block, slopes)
-        move = self._search(evaluate, loss, runs, g, c, eps, options)
+        move = self._search(evaluate, loss, places, g, c, eps, options)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
         for observe in self._observers:
             observe(block, slopes)
         self._memory.write(block, slopes, finite)
         if fresh.second is not None:
-            self._remember_curvature(runs, c)
+            self._remember_curvature(places, c)
         self._schedule.advance(B)
         self._pending = move
         self._loss = loss
@@ -161,8 +177,8 @@ class AutoCoCD(CoordinateMethod):
             for length in self._lengths.values():
                 length.value *= 0.5
         else:
-            for run, change in self._pending:
-                _add(self._tensors[run.tensor], run, change)
+            for place, change in self._pending:
+                _add(self._tensors[place.tensor], place.elements, change)
         self._pending = []
 
     def _sides(self, known: Any) -> str:
@@ -173,35 +189,35 @@ class AutoCoCD(CoordinateMethod):
             return "central"
         return "forward" if sweep % 2 else "backward"
 
-    def _known_curvature(self, runs: list[Run]) -> Any:
+    def _known_curvature(self, places: list[Place]) -> Any:
         if not self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
-            return np.full(sum(map(len, runs)), np.nan)
+            return np.full(sum(map(len, places)), np.nan)
         for tensor in self._tensors[len(self._curvature) :]:
             self._curvature.append(torch.full((tensor.numel(),), torch.nan))
-        parts = [self._curvature[r.tensor][r.start : r.stop] for r in runs]
+        parts = [gather(self._curvature[t], index) for t, index in places]
         return torch.cat(parts).double().numpy()
 
-    def _remember_curvature(self, runs: list[Run], c: Any) -> None:
+    def _remember_curvature(self, places: list[Place], c: Any) -> None:
         position = 0
-        for run in runs if self._memory.dense else ():
-            part = torch.from_numpy(c[position : position + len(run)])
-            self._curvature[run.tensor][run.start : run.stop] = part
-            position += len(run)
+        for t, index in places if self._memory.dense else ():
+            put(self._curvature[t], index, torch.from_numpy(c[position : position + len(index)]))
+            position += len(index)
 
     def _search(
         self,
         evaluate: Evaluations,
         loss: float,
-        runs: list[Run],
+        places: list[Place],
         g: Any,
         c: Any,
         radius: Any,
         options: dict[int, dict[str, Any]],
-    ) -> list[tuple[Run, Tensor]]:
+    ) -> list[tuple[Place, Tensor]]:
         """The move of the block: scaled by curvature, as long as two evaluations say."""
-        x = torch.cat([_read(self._tensors[r.tensor], r) for r in runs]).double().cpu().numpy()
-        group = [options[id(self._tensors[r.tensor])] for r in runs]
-        wd = np.repeat([float(g["weight_decay"]) for g in group], [len(r) for r in runs])
+        now = [gather(self._tensors[t], index) for t, index in places]
+        x = torch.cat([values.double().cpu() for values in now]).numpy()
+        group = [options[id(self._tensors[p.tensor])] for p in places]
+        wd = np.repeat([float(g["weight_decay"]) for g in group], list(map(len, places)))
         g, c = g + wd * x, c + wd
         good = np.isfinite(g) & np.isfinite(c)
         if not good.any():
@@ -213,8 +229,8 @@ class AutoCoCD(CoordinateMethod):
         slope = float(g @ p)
         if not slope < 0:
             return []
-        length = self._lengths.setdefault(runs[0].tensor, Length(self._first_lr, 0.2, 0.5))
-        rounding = 8 * float(torch.finfo(self._tensors[runs[0].tensor].dtype).eps) * abs(loss)
+        length = self._lengths.setdefault(places[0].tensor, Length(self._first_lr, 0.2, 0.5))
+        rounding = 8 * float(torch.finfo(self._tensors[places[0].tensor].dtype).eps) * abs(loss)
         longest = float((self._REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
         start = min(length.value, longest)
         penalty = float(wd @ (x * x)) / 2
@@ -223,19 +239,19 @@ class AutoCoCD(CoordinateMethod):
             search.lengths = [min(s, longest) for s in search.lengths]
             search.learn(
                 [
-                    self._at(evaluate, runs, s * p) + float(wd @ (x + s * p) ** 2) / 2
+                    self._at(evaluate, places, s * p) + float(wd @ (x + s * p) ** 2) / 2
                     for s in search.lengths
                 ]
             )
         length.learn(search.length, search.best)
         part = self._part() * self._left(evaluate)
         moves, position = [], 0
-        for run, options_ in zip(runs, group, strict=True):
+        for place, options_ in zip(places, group, strict=True):
             times = part * search.best * float(options_["lr"]) / self._first_lr
-            change = torch.from_numpy(times * p[position : position + len(run)])
+            change = torch.from_numpy(times * p[position : position + len(place)])
             if times:
-                moves.append((run, change))
-            position += len(run)
+                moves.append((place, change))
+            position += len(place)
         return moves
 
     def _part(self) -> float:
@@ -252,30 +268,39 @@ class AutoCoCD(CoordinateMethod):
         spent = min(1.0, (self.evaluations + evaluate.count) / self.max_evaluations)
         return max(_LEAST, (1 + cos(pi * spent)) / 2)
 
-    def _at(self, evaluate: Evaluations, runs: list[Run], change: Any) -> float:
+    def _at(self, evaluate: Evaluations, places: list[Place], change: Any) -> float:
         """The loss with the block moved, which is then as it was, bit for bit."""
-        saved = [_read(self._tensors[r.tensor], r) for r in runs]
+        saved = [gather(self._tensors[t], index) for t, index in places]
         try:
             position = 0
-            for run in runs:
-                part = torch.from_numpy(change[position : position + len(run)])
-                _add(self._tensors[run.tensor], run, part)
-                position += len(run)
+            for t, index in places:
+                part = torch.from_numpy(change[position : position + len(index)])
+                _add(self._tensors[t], index, part)
+                position += len(index)
             return evaluate.quickly()
         finally:
-            for run, values in zip(runs, saved, strict=True):
-                _write(self._tensors[run.tensor], run, values)
+            for (t, index), values in zip(places, saved, strict=True):
+                put(self._tensors[t], index, values)
 
     # --- saving --------------------------------------------------------------------------------
 
     def _snapshot(self) -> dict[str, Any]:
         return {
             **super()._snapshot(),
+            "order": self.order,
             "first_lr": float(self._first_lr),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": [values.clone() for values in self._curvature],
             "guard": self._guard.state_dict(),
         }
+
+    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+        super()._check_snapshot(saved)
+        if saved.get("order", "cyclic") != self.order:
+            raise ValueError(
+                f"state_dict has order={saved.get('order', 'cyclic')!r}, this optimizer has "
+                f"order={self.order!r}; build it with the same"
+            )
 
     def _restore(self, saved: dict[str, Any]) -> None:
         super()._restore(saved)
@@ -290,17 +315,5 @@ class AutoCoCD(CoordinateMethod):
         self._pending = []
 
 
-def _read(tensor: Tensor, run: Run) -> Tensor:
-    parts = [v.reshape(-1) for v, _, _ in views(tensor.detach(), run.start, run.stop)]
-    return torch.cat(parts) if len(parts) > 1 else parts[0].clone()
-
-
-def _write(tensor: Tensor, run: Run, values: Tensor) -> None:
-    for view, first, last in views(tensor.detach(), run.start, run.stop):
-        view.copy_(values[first - run.start : last - run.start].view_as(view))
-
-
-def _add(tensor: Tensor, run: Run, change: Tensor) -> None:
-    for view, first, last in views(tensor.detach(), run.start, run.stop):
-        part = change[first - run.start : last - run.start].view_as(view)
-        view.add_(part.to(tensor))
+def _add(tensor: Tensor, index: list[int], change: Tensor) -> None:
+    put(tensor, index, gather(tensor, index).add_(change.to(tensor)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,6 +28,16 @@ class Run(NamedTuple):
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+class Place(NamedTuple):
+    """Elements (logical, row-major) of one tensor of a layout."""
+
+    tensor: int
+    elements: list[int]
+
+    def __len__(self) -> int:
+        return len(self.elements)
 
 
 class Kind(NamedTuple):
@@ -147,6 +158,28 @@ def gather(tensor: Tensor, index: list[int]) -> Tensor:
         return flat[torch.tensor(index, device=tensor.device)]
     where = torch.tensor(index, device=tensor.device)
     return tensor.detach()[torch.unravel_index(where, tensor.shape)]
+
+
+def put(tensor: Tensor, index: list[int], values: Tensor) -> None:
+    """Write what `gather` reads."""
+    tensor, values = tensor.detach(), values.to(tensor)
+    if tensor.is_contiguous():
+        flat, first = tensor.view(-1), index[0] if index else 0
+        if index == list(range(first, first + len(index))):
+            flat[first : first + len(index)] = values
+        else:
+            flat[torch.tensor(index, device=tensor.device)] = values
+    else:
+        where = torch.unravel_index(torch.tensor(index, device=tensor.device), tensor.shape)
+        tensor[where] = values
+
+
+def by_tensor(runs: Iterable[Run]) -> list[Place]:
+    """Runs that follow each other in the same tensor, as one list of its elements."""
+    return [
+        Place(t, list(chain.from_iterable(range(run.start, run.stop) for run in same)))
+        for t, same in groupby(runs, key=lambda run: run.tensor)
+    ]
 
 
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}

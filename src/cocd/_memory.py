@@ -11,6 +11,8 @@ from torch import Tensor
 from ._layout import Layout, Run
 from ._schedule import Cyclic, Schedule, Stretch
 
+_MANY = 4  # segments: so many are written as single numbers in one operation
+
 
 class Segment(NamedTuple):
     """Coordinates ``start:stop`` of a tensor, whose estimates lie in a buffer from `slot` on."""
@@ -63,6 +65,11 @@ class Memory:
 
         `finite` says that all are known to be finite in the buffers' dtypes.
         """
+        segments = list(segments)
+        if finite and len(segments) > _MANY and len(self.buffers) == 1:
+            slots = [slot for s in segments for slot in range(s.slot, s.slot + len(s.run))]
+            self.buffers[0][torch.tensor(slots)] = fresh.to(self.buffers[0])
+            return
         position = 0
         for segment in segments:
             values = self.values(segment)

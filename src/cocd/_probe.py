@@ -8,7 +8,6 @@ one call, with the weight perturbed in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from itertools import chain, groupby
 from math import isfinite
 from operator import eq
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ._evaluate import Evaluations
-from ._layout import Run, bits, elements, gather
+from ._layout import Run, bits, by_tensor, elements, gather
 from ._warn import warn
 from .errors import NonFiniteLoss, RadiusWarning
 
@@ -82,11 +81,7 @@ def probe(
     loss = evaluate(prepare=True)
     if not isfinite(loss):
         raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
-    requests = []
-    for t, runs in groupby(block, key=lambda run: run.tensor):
-        tensor = tensors[t]
-        index = list(chain.from_iterable(range(run.start, run.stop) for run in runs))
-        requests.append(Request(tensor, index, eps(tensor)))
+    requests = [Request(tensors[t], index, eps(tensors[t])) for t, index in by_tensor(block)]
     moving = [request for request in requests if request.tensor.requires_grad]
     found = iter(differences(evaluate.closure, evaluate, loss, moving, difference))
     parts: list[Differences] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -113,6 +114,35 @@ class Cyclic:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.count = int(state["count"])
         self.sweeps = [Sweep(*map(int, sweep)) for sweep in state["sweeps"]]
+
+
+class Spread(Cyclic):
+    """The cyclic order with a long stride: the coordinates of a block lie far apart.
+
+    Neighbours in the flat vector belong to the same unit or filter, and what one of them is worth
+    depends on the others. The k-th refresh is of coordinate ``k stride mod n``, with a stride near
+    n over the golden ratio that has no divisor in common with n: every coordinate once a sweep, any
+    few in a row spread evenly, and nothing to remember.
+    """
+
+    @property
+    def stride(self) -> int:
+        stride = max(1, round(self.n * 0.6180339887498949))
+        while gcd(stride, self.n) != 1:
+            stride += 1
+        return stride
+
+    def next(self, budget: int) -> list[Stretch]:
+        last, stride = self.sweeps[-1], self.stride
+        first = last.cursor + self.count - last.start
+        drawn = sorted((k * stride) % self.n for k in range(first, first + budget))
+        found: list[Stretch] = []
+        for i in drawn:
+            if found and found[-1][1] == i:
+                found[-1] = (found[-1][0], i + 1)
+            else:
+                found.append((i, i + 1))
+        return found
 
 
 class Random:

@@ -16,7 +16,7 @@ import cocd
 from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
-_AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations")
+_AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations", "order")
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
 # Settings that are not the optimizer's own.
 _OTHERS = ("activation", "batch_size", "dtype", "engine", "inputs", "schedule", "width", "without")
