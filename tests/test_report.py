@@ -20,7 +20,7 @@ from report_rows import (
 )
 
 from cocd import _cli
-from cocd._report import charts, errors, figures, paper, tables, text, words
+from cocd._report import charts, claims, errors, figures, paper, tables, text, words
 from cocd._report.markdown import markdown
 from cocd._report.page import page
 from cocd._report.read import read
@@ -394,6 +394,20 @@ def test_random_directions_are_drawn_over_evaluations_and_seconds(made):
 def test_resnet_compares_with_no_memory(made):
     (sentence,) = made["figure-resnet"].against_paper
     assert "against γ = 0 (15.00 %)" in sentence and "γ 0.5 better (20.00 %)" in sentence
+
+
+@pytest.mark.parametrize(("finals", "words"), [
+    ((0.1013, 0.1019), ("γ 0.9 level (10.19 %)", "All of them guess")),
+    ((0.30, 0.31), ("γ 0.9 level (31.00 %).",)),
+    ((0.30, 0.33), ("γ 0.9 better (33.00 %).",)),
+])  # fmt: skip
+def test_resnet_says_what_chance_may_have_done(tmp_path, finals, words):
+    for gamma, final in zip((0.0, 0.9), finals, strict=True):
+        run = run_row("figure-resnet", "cifar10-resnet", settings={"decay": gamma, "lr": 0.1},
+                      vary="decay", epochs=2)  # fmt: skip
+        write(tmp_path, training(run, final))
+    (sentence,) = claims.resnet("here", series_of(tmp_path))
+    assert all(word in sentence for word in words)
 
 
 def test_error_bound_has_error_bound_and_line_on_logarithmic_axes(made):

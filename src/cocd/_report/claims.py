@@ -168,7 +168,14 @@ def resnet(where: str, series: Sequence[Series]) -> list[str]:
                 f"{text.listed(map(str, epochs))} epochs of {base.run['steps_per_epoch']:,} steps: "
                 f"{text.listed(parts)}."
             )
+            if all(_guesses(v) for _, c in found for v in (c.left, c.right)):
+                out[-1] += " All of them guess: at this size nothing can be told."
     return out
+
+
+def _guesses(accuracy: Spread | None) -> bool:
+    """Near the tenth that is right by chance."""
+    return accuracy is not None and abs(accuracy.mean - 0.1) < 0.01
 
 
 def _value(values: Spread | None, accuracy: bool) -> str:
