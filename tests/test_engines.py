@@ -15,8 +15,8 @@ from zoo import build
 
 import cocd
 from cocd import EngineWarning, baselines
+from cocd._engines import checks, incremental, kernels
 from cocd._engines import closure as closure_module
-from cocd._engines import incremental, kernels
 from cocd._engines.registry import rules
 
 ROOT = Path(__file__).parent.parent
@@ -239,7 +239,7 @@ def test_a_rule_that_goes_wrong_later_is_noticed_later(monkeypatch):
     monkeypatch.setattr(closure_module, "loss_changes", wrong)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        for _ in range(closure_module._RECHECK):
+        for _ in range(checks.RECHECK):
             optimizer.step(closure)
     assert objective.checks > first
     (message,) = {str(w.message).split(":")[1].split(" on ")[0] for w in seen}

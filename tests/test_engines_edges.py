@@ -11,12 +11,12 @@ from torch.nn.functional import linear, mse_loss
 
 import cocd
 from cocd import baselines
+from cocd._engines import checks, kernels
 from cocd._engines import closure as closure_module
-from cocd._engines import kernels
 from cocd._engines.checks import disagreement
 from cocd._experiments.training import _engines, _restore_engines
 
-RECHECK = closure_module._RECHECK
+RECHECK = checks.RECHECK
 
 
 def estimate(model, closure):

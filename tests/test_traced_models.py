@@ -13,7 +13,7 @@ from zoo.case import Net
 
 import cocd
 from cocd import EngineWarning, baselines
-from cocd._engines.closure import _RECHECK
+from cocd._engines.checks import RECHECK
 
 
 def gradient(model, closure, **options):
@@ -136,7 +136,7 @@ def test_an_attribute_that_changes_the_forward_is_noticed(reused, difference):
     case.model.factor = 3.0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in range(_RECHECK):
+        for _ in range(RECHECK):
             closure = closure if reused else objective(case.inputs, case.target)
             last = optimizer.step(closure)
     assert [w.category for w in caught] == [EngineWarning]

@@ -12,6 +12,15 @@ from torch.utils._pytree import tree_leaves
 
 from .._evaluate import scalar
 
+# Steps after which an engine is held against the model again. A prime, so that sweeps of a round
+# number of steps come by with other tensors.
+RECHECK = 61
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in short."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
 
 def disagreement(traced: Any, actual: Any) -> str:
     """What is wrong with the traced pass at the unperturbed point, or nothing."""

@@ -19,21 +19,17 @@ from .._warn import warn
 from ..errors import EngineWarning
 from . import losses, points
 from .batched import batched_losses, call_model
-from .checks import disagreement, magnitude, noise
+from .checks import RECHECK, disagreement, first_line, magnitude, noise
 from .graph import Run
 from .incremental import loss_changes, relevant
-from .points import bytes_of, first_line
 from .registry import Moves
-from .stacking import moved
+from .stacking import bytes_of, moved
 from .tracing import given_names
 
 if TYPE_CHECKING:
     from .objective import Objective, Record
 
 _CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the first time
-# Steps after which the model is asked again: the base point, and a coordinate of every tensor that
-# is probed then. A prime, so that sweeps of a round number of steps come by with other tensors.
-_RECHECK = 61
 
 
 @dataclass
@@ -77,7 +73,7 @@ class Closure:
         if objective.graph is None:
             return self()
         loss, problem = self._follow()
-        objective._since_check = (objective._since_check + 1) % _RECHECK
+        objective._since_check = (objective._since_check + 1) % RECHECK
         if objective._since_check != 1 and not problem:
             return loss
         rewind()

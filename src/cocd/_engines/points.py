@@ -14,14 +14,14 @@ from .._evaluate import Evaluations
 from .._warn import warn
 from ..errors import EngineWarning
 from .batched import batched_losses
-from .checks import noise
+from .checks import RECHECK, first_line, noise
+from .stacking import bytes_of, tensors_in
 from .tracing import given_names
 
 if TYPE_CHECKING:
     from .closure import Closure
 
 _MOST = 1024
-_RECHECK = 61  # steps, as for coordinates
 _RADIUS = 0.1  # at least, root mean square: a small one would leave little but rounding to compare
 
 
@@ -45,7 +45,7 @@ def at_once(closure: Closure, tensors: list[Tensor]) -> int:
 
 def _hidden(parameters: list[Tensor], inputs: Any) -> int:
     """Bytes of the widest activation: the rows of the inputs, as wide as a layer's weight."""
-    rows = sum(t.numel() // max(t.shape[-1], 1) if t.dim() else 1 for t in _tensors(inputs))
+    rows = sum(t.numel() // max(t.shape[-1], 1) if t.dim() else 1 for t in tensors_in(inputs))
     return rows * max((len(p) * p.element_size() for p in parameters if p.dim()), default=1)
 
 
@@ -64,7 +64,7 @@ def losses_at(
     are taken one by one from now on.
     """
     objective = closure.objective
-    due = objective._stacks % _RECHECK == 0
+    due = objective._stacks % RECHECK == 0
     far = _far(tensors, stacks) if due else []
     found, others, problem = [], [], ""
     try:
@@ -166,25 +166,3 @@ def _problem(
         if not isfinite(found) or abs(found - expected) > rounding:
             return f"a loss of {found:.9g} where the closure gives {expected:.9g}"
     return ""
-
-
-# --- small things ----------------------------------------------------------------------------
-
-
-def bytes_of(structure: Any) -> int:
-    """What the tensors in nested inputs take."""
-    return sum(t.numel() * t.element_size() for t in _tensors(structure))
-
-
-def _tensors(structure: Any) -> list[Tensor]:
-    if isinstance(structure, Tensor):
-        return [structure]
-    if not isinstance(structure, (tuple, list, dict)):
-        return []
-    values = structure.values() if isinstance(structure, dict) else structure
-    return [tensor for value in values for tensor in _tensors(value)]
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says, in short."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

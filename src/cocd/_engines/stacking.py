@@ -111,3 +111,13 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*performance drop.*")
         warnings.filterwarnings("ignore", message=".*batching rule.*")
         yield
+
+
+def tensors_in(structure: Any) -> list[Tensor]:
+    """The tensors of nested inputs."""
+    return [leaf for leaf in tree_flatten(structure)[0] if isinstance(leaf, Tensor)]
+
+
+def bytes_of(structure: Any) -> int:
+    """What the tensors of nested inputs take."""
+    return sum(t.numel() * t.element_size() for t in tensors_in(structure))
