@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from ._options import check_choice, check_count
 from ._probe import probe
 from ._schedule import Cyclic, Schedule, Spread
 
-_BUDGET = 16  # coordinates a step: few, so that each is measured after the others have moved
+# Coordinates a step, of n: few, so that each is measured after the others have moved.
+_BUDGET, _STEPS_A_SWEEP = 64, 8
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
@@ -28,10 +29,10 @@ class AutoCoCD(CoordinateMethod):
     """Coordinate descent without a learning rate: train on losses alone, and tune nothing.
 
     Each step probes a small block of coordinates, divides each slope by its own curvature, settles
-    the length of the step by two evaluations along it, and moves the block by half of that. Every
-    fourth sweep measures slope and curvature by central differences; the sweeps between remember
-    the curvature and need one evaluation a coordinate, not two. See docs/adaptive.md for why, and
-    for what else was tried.
+    the length of the step by two evaluations along it, and moves the block by a part of that,
+    which becomes smaller from sweep to sweep. Every fourth sweep measures slope and curvature by
+    central differences; the sweeps between remember the curvature and need one evaluation a
+    coordinate, not two. See docs/adaptive.md for why, and for what else was tried.
 
     Args:
         params: parameters, named parameters or groups, as for any torch optimizer.
@@ -39,13 +40,13 @@ class AutoCoCD(CoordinateMethod):
             step; None for 1. It is forgotten within a few sweeps. Schedulers act on the ratio of
             a group's `lr` to this first one.
         eps: the radius of the probes; None for 0.3.
-        compute_budget: B, coordinates probed a step; None for 16.
+        compute_budget: B, coordinates probed a step; None for 64, or n / 8 where that is fewer.
         memory_budget: m, estimates remembered; None for all n.
-        order: "cyclic", or "spread", in which the coordinates of a block lie far apart, in all of
-            the tensors; that goes further with larger blocks, of 64. It needs a whole memory.
-        max_evaluations: how many evaluations there will be in all. Steps shrink to nothing
-            towards that number, along a cosine, and are shorter from the start where it is
-            large. None: neither.
+        order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
+            or "cyclic", in which they are neighbours. "spread" needs a whole memory; None takes it
+            where there is one.
+        max_evaluations: how many evaluations there will be in all. Over the last three tenths of
+            them steps shrink to nothing. None: they do not.
         weight_decay: the objective is the loss plus this half of the parameters' square.
         nonfinite: as for `CoCD`.
         modules: as for `CoCD`.
@@ -62,9 +63,10 @@ class AutoCoCD(CoordinateMethod):
     # What the ablation varies (docs/adaptive.md).
     _REACH = 3.0  # no coordinate moves further than so many radii at once
     _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
-    # Of the step that is best on one mini-batch, part is the batch's own: half of it is taken in a
-    # short run, a quarter where there are many sweeps, in which more batches have their say.
-    _PART, _LEAST_PART, _IN_ALL = 0.5, 0.25, 12.0
+    # Of the step that is best on one mini-batch, part is the batch's own. The more of the way has
+    # been made, the larger is that part: after k sweeps _PART / sqrt(1 + k / _SWEEPS) is taken.
+    _PART, _SWEEPS = 0.4, 5.0
+    _END = 0.3  # of the announced evaluations: over these the step shrinks to nothing
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
@@ -87,7 +89,7 @@ class AutoCoCD(CoordinateMethod):
         eps: float | None = None,
         compute_budget: int | None = None,
         memory_budget: int | None = None,
-        order: str = "cyclic",
+        order: str | None = None,
         max_evaluations: int | None = None,
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
@@ -96,6 +98,8 @@ class AutoCoCD(CoordinateMethod):
         if max_evaluations is not None:
             max_evaluations = check_count("max_evaluations", max_evaluations)
         self.max_evaluations = max_evaluations
+        if order is None:
+            order = "spread" if memory_budget is None else "cyclic"
         self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
         self._lengths: dict[int, Length] = {}  # of each tensor, or of all in one
@@ -123,7 +127,8 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave memory_budget away"
             )
         if compute_budget is None:
-            self.compute_budget = min(_BUDGET, self._memory.m)
+            few = max(1, self._schedule.n // _STEPS_A_SWEEP)
+            self.compute_budget = min(_BUDGET, few, self._memory.m)
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -256,17 +261,15 @@ class AutoCoCD(CoordinateMethod):
 
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
-        if self.max_evaluations is None:
-            return self._LEAST_PART
-        sweep = self._schedule.n * (1 + 1 / self._EVERY + 3 / self.compute_budget)
-        return max(self._LEAST_PART, min(self._PART, self._IN_ALL * sweep / self.max_evaluations))
+        assert isinstance(self._schedule, Cyclic)
+        return self._PART / sqrt(1 + self._schedule.count / self._schedule.n / self._SWEEPS)
 
     def _left(self, evaluate: Evaluations) -> float:
-        """From 1 to nearly 0 along a cosine, as the announced evaluations are made."""
+        """1, and along a line to nearly 0 as the last of the announced evaluations are made."""
         if self.max_evaluations is None:
             return 1.0
-        spent = min(1.0, (self.evaluations + evaluate.count) / self.max_evaluations)
-        return max(_LEAST, (1 + cos(pi * spent)) / 2)
+        left = 1 - (self.evaluations + evaluate.count) / self.max_evaluations
+        return min(1.0, max(_LEAST, left / self._END))
 
     def _at(self, evaluate: Evaluations, places: list[Place], change: Any) -> float:
         """The loss with the block moved, which is then as it was, bit for bit."""

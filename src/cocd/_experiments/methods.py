@@ -54,8 +54,9 @@ METHODS = {
 WITHOUT: dict[str, dict[str, Any]] = {
     "remembered curvature": {"_EVERY": 1},
     "curvature": {"_DAMPING": 1e6},
-    "shorter steps in longer runs": {"_LEAST_PART": 0.5, "_PART": 0.5},
-    "half steps": {"_PART": 1.0, "_LEAST_PART": 1.0},
+    "smaller parts from sweep to sweep": {"_SWEEPS": math.inf},
+    "parts: all of the best step": {"_PART": 1.0, "_SWEEPS": math.inf},
+    "shrinking at the end": {"_END": 1e-9},
     "a trust radius": {"_REACH": 1e3},
 }
 
