@@ -13,7 +13,7 @@ from ._auto import Length, Search, scaled, shortened
 from ._coordinate import CoordinateMethod
 from ._evaluate import Closure, Evaluations
 from ._guard import Guard
-from ._layout import Place, by_tensor, gather, put
+from ._layout import Place, Spot, by_tensor, gather, put, spot
 from ._options import check_choice, check_count
 from ._probe import probe
 from ._schedule import Cyclic, Schedule, Spread
@@ -43,8 +43,8 @@ class AutoCoCD(CoordinateMethod):
         compute_budget: B, coordinates probed a step; None for 64, or n / 8 where that is fewer.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
-            or "cyclic", in which they are neighbours. "spread" needs a whole memory; None takes it
-            where there is one.
+            or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
+            "spread", or "cyclic" where a memory budget is given.
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
             them steps shrink to nothing. None: they do not.
         weight_decay: the objective is the loss plus this half of the parameters' square.
@@ -105,7 +105,7 @@ class AutoCoCD(CoordinateMethod):
         self._lengths: dict[int, Length] = {}  # of each tensor, or of all in one
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
-        self._pending: list[tuple[Place, Tensor]] = []
+        self._pending: list[tuple[int, Spot, Tensor]] = []
         super().__init__(
             params,
             {
@@ -124,7 +124,7 @@ class AutoCoCD(CoordinateMethod):
         if self.order != "cyclic" and not self._memory.dense:
             raise ValueError(
                 f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
-                f"memory_budget={memory_budget}; leave memory_budget away"
+                f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
             few = max(1, self._schedule.n // _STEPS_A_SWEEP)
@@ -182,8 +182,9 @@ class AutoCoCD(CoordinateMethod):
             for length in self._lengths.values():
                 length.value *= 0.5
         else:
-            for place, change in self._pending:
-                _add(self._tensors[place.tensor], place.elements, change)
+            for t, where, change in self._pending:
+                tensor = self._tensors[t]
+                put(tensor, where, gather(tensor, where).add_(change.to(tensor)))
         self._pending = []
 
     def _sides(self, known: Any) -> str:
@@ -217,9 +218,10 @@ class AutoCoCD(CoordinateMethod):
         c: Any,
         radius: Any,
         options: dict[int, dict[str, Any]],
-    ) -> list[tuple[Place, Tensor]]:
+    ) -> list[tuple[int, Spot, Tensor]]:
         """The move of the block: scaled by curvature, as long as two evaluations say."""
-        now = [gather(self._tensors[t], index) for t, index in places]
+        spots = [(self._tensors[t], spot(self._tensors[t], index)) for t, index in places]
+        now = [gather(tensor, where) for tensor, where in spots]
         x = torch.cat([values.double().cpu() for values in now]).numpy()
         group = [options[id(self._tensors[p.tensor])] for p in places]
         wd = np.repeat([float(g["weight_decay"]) for g in group], list(map(len, places)))
@@ -244,18 +246,18 @@ class AutoCoCD(CoordinateMethod):
             search.lengths = [min(s, longest) for s in search.lengths]
             search.learn(
                 [
-                    self._at(evaluate, places, s * p) + float(wd @ (x + s * p) ** 2) / 2
+                    _at(evaluate, spots, now, s * p) + float(wd @ (x + s * p) ** 2) / 2
                     for s in search.lengths
                 ]
             )
         length.learn(search.length, search.best)
         part = self._part() * self._left(evaluate)
         moves, position = [], 0
-        for place, options_ in zip(places, group, strict=True):
+        for place, (_, where), options_ in zip(places, spots, group, strict=True):
             times = part * search.best * float(options_["lr"]) / self._first_lr
             change = torch.from_numpy(times * p[position : position + len(place)])
             if times:
-                moves.append((place, change))
+                moves.append((place.tensor, where, change))
             position += len(place)
         return moves
 
@@ -270,20 +272,6 @@ class AutoCoCD(CoordinateMethod):
             return 1.0
         left = 1 - (self.evaluations + evaluate.count) / self.max_evaluations
         return min(1.0, max(_LEAST, left / self._END))
-
-    def _at(self, evaluate: Evaluations, places: list[Place], change: Any) -> float:
-        """The loss with the block moved, which is then as it was, bit for bit."""
-        saved = [gather(self._tensors[t], index) for t, index in places]
-        try:
-            position = 0
-            for t, index in places:
-                part = torch.from_numpy(change[position : position + len(index)])
-                _add(self._tensors[t], index, part)
-                position += len(index)
-            return evaluate.quickly()
-        finally:
-            for (t, index), values in zip(places, saved, strict=True):
-                put(self._tensors[t], index, values)
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -318,5 +306,15 @@ class AutoCoCD(CoordinateMethod):
         self._pending = []
 
 
-def _add(tensor: Tensor, index: list[int], change: Tensor) -> None:
-    put(tensor, index, gather(tensor, index).add_(change.to(tensor)))
+def _at(
+    evaluate: Evaluations, spots: list[tuple[Tensor, Spot]], now: list[Tensor], change: Any
+) -> float:
+    """The loss with the block moved, which is then as it was, bit for bit."""
+    try:
+        parts = torch.split(torch.from_numpy(change), [len(values) for values in now])
+        for (tensor, where), values, part in zip(spots, now, parts, strict=True):
+            put(tensor, where, values + part.to(values))
+        return evaluate.quickly()
+    finally:
+        for (tensor, where), values in zip(spots, now, strict=True):
+            put(tensor, where, values)

@@ -149,29 +149,36 @@ def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, 
             start += view.numel()
 
 
-def gather(tensor: Tensor, index: list[int]) -> Tensor:
+# Elements of one tensor, in the form in which torch reads and writes them: of its flat view, or,
+# for a tensor that has none, of itself.
+Spot = slice | Tensor | tuple[Tensor, ...]
+
+
+def spot(tensor: Tensor, index: list[int]) -> Spot:
+    """What `gather` and `put` make of logical row-major indices, for those who come again."""
+    if tensor.is_contiguous():
+        first = index[0] if index else 0
+        if index == list(range(first, first + len(index))):
+            return slice(first, first + len(index))
+        return torch.tensor(index, device=tensor.device)
+    return torch.unravel_index(torch.tensor(index, device=tensor.device), tensor.shape)
+
+
+def gather(tensor: Tensor, where: list[int] | Spot) -> Tensor:
     """Some elements, by their logical row-major index, as one small tensor."""
-    if tensor.is_contiguous():
-        flat, first = tensor.detach().view(-1), index[0] if index else 0
-        if index == list(range(first, first + len(index))):
-            return flat[first : first + len(index)].clone()
-        return flat[torch.tensor(index, device=tensor.device)]
-    where = torch.tensor(index, device=tensor.device)
-    return tensor.detach()[torch.unravel_index(where, tensor.shape)]
+    where = spot(tensor, where) if isinstance(where, list) else where
+    values = _readable(tensor, where)[where]
+    return values.clone() if isinstance(where, slice) else values
 
 
-def put(tensor: Tensor, index: list[int], values: Tensor) -> None:
+def put(tensor: Tensor, where: list[int] | Spot, values: Tensor) -> None:
     """Write what `gather` reads."""
-    tensor, values = tensor.detach(), values.to(tensor)
-    if tensor.is_contiguous():
-        flat, first = tensor.view(-1), index[0] if index else 0
-        if index == list(range(first, first + len(index))):
-            flat[first : first + len(index)] = values
-        else:
-            flat[torch.tensor(index, device=tensor.device)] = values
-    else:
-        where = torch.unravel_index(torch.tensor(index, device=tensor.device), tensor.shape)
-        tensor[where] = values
+    where = spot(tensor, where) if isinstance(where, list) else where
+    _readable(tensor, where)[where] = values.to(tensor)
+
+
+def _readable(tensor: Tensor, where: Spot) -> Tensor:
+    return tensor.detach() if isinstance(where, tuple) else tensor.detach().view(-1)
 
 
 def by_tensor(runs: Iterable[Run]) -> list[Place]:

@@ -24,7 +24,7 @@ COCD: dict[str, dict[str, Setting]] = {
 }
 BCCD_EPS = 1e-6
 MOMENTUM = 0.9
-AUTOMATIC_BUDGET = 16  # the default of AutoCoCD, written into the rows
+AUTOMATIC_BUDGET = 64  # the default of AutoCoCD, written into the rows
 
 
 def settings(task: str, method: str, own: Mapping[str, Setting]) -> dict[str, Setting]:
