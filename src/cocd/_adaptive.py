@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,17 @@ _BUDGET, _STEPS_A_SWEEP = 64, 8
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
+_FLOOR = 1e-12  # of slope / radius, in place of a curvature of 0: no quotient overflows
+_SAVED = ("first_lr", "lengths", "curvature", "guard")
+
+
+class Step(NamedTuple):
+    """What a step is about to do, when all evaluations have been made."""
+
+    moves: Sequence[tuple[Tensor, Spot, Tensor]] = ()
+    whose: int = 0  # the length that the search began with
+    tried: float = 0.0
+    found: float = 0.0
 
 
 class AutoCoCD(CoordinateMethod):
@@ -37,16 +49,19 @@ class AutoCoCD(CoordinateMethod):
     Args:
         params: parameters, named parameters or groups, as for any torch optimizer.
         lr: where the search for the length of steps begins, as a multiple of each block's Newton
-            step; None for 1. It is forgotten within a few sweeps. Schedulers act on the ratio of
-            a group's `lr` to this first one.
+            step; None for 1. It is forgotten within a few sweeps. What stays is the ratio of a
+            group's own `lr` to this first one, by which its steps are multiplied: so schedulers
+            act on it.
         eps: the radius of the probes; None for 0.3.
-        compute_budget: B, coordinates probed a step; None for 64, or n / 8 where that is fewer.
+        compute_budget: B, coordinates probed a step; None for 64, or for an eighth of the
+            coordinates that there are at first, where that is fewer.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
             "spread", or "cyclic" where a memory budget is given.
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
-            them steps shrink to nothing. None: they do not.
+            them steps shrink to a fiftieth. None: they do not. It is part of `state_dict`; to go
+            on for longer, set the attribute after loading.
         weight_decay: the objective is the loss plus this half of the parameters' square.
         nonfinite: as for `CoCD`.
         modules: as for `CoCD`.
@@ -66,7 +81,7 @@ class AutoCoCD(CoordinateMethod):
     # Of the step that is best on one mini-batch, part is the batch's own. The more of the way has
     # been made, the larger is that part: after k sweeps _PART / sqrt(1 + k / _SWEEPS) is taken.
     _PART, _SWEEPS = 0.4, 5.0
-    _END = 0.3  # of the announced evaluations: over these the step shrinks to nothing
+    _END = 0.3  # of the announced evaluations: over these the step shrinks to `_LEAST`
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
@@ -102,10 +117,10 @@ class AutoCoCD(CoordinateMethod):
             order = "spread" if memory_budget is None else "cyclic"
         self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
-        self._lengths: dict[int, Length] = {}  # of each tensor, or of all in one
+        self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
-        self._pending: list[tuple[int, Spot, Tensor]] = []
+        self._pending = Step()
         super().__init__(
             params,
             {
@@ -121,7 +136,8 @@ class AutoCoCD(CoordinateMethod):
         )
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
-        if self.order != "cyclic" and not self._memory.dense:
+        self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
+        if self.order != "cyclic" and memory_budget is not None:
             raise ValueError(
                 f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
@@ -143,11 +159,13 @@ class AutoCoCD(CoordinateMethod):
         options = self._groups_by_tensor()
         self._follow()
         B = self._budget()
+        if self.max_evaluations is not None:  # which may have been changed between two steps
+            check_count("max_evaluations", self.max_evaluations)
         block = self._memory.block(self._schedule, B)
         runs = [segment.run for segment in block]
         places = by_tensor(runs)
         known = self._known_curvature(places)
-        sides = self._sides(known)
+        sides = self._sides(places, known)
         times = 1.0 if sides == "central" else self._NARROW
         loss, fresh = probe(
             evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
@@ -159,13 +177,14 @@ class AutoCoCD(CoordinateMethod):
         g = fresh.first.numpy().copy()
         if fresh.second is not None:
             c = fresh.second.numpy()
-            c = np.where(np.isnan(known), c, (known + c) / 2)
+            mean = np.where(np.isnan(known), c, (known + c) / 2)
+            c = np.where(np.isfinite(c), mean, known)
         else:  # f(x + r) - f(x) = r g + r^2 c / 2: the curvature is known
             c, sign = known, 1 if sides == "forward" else -1
             g -= sign * times * eps * c / 2
         slopes = torch.from_numpy(g)
         finite = self._check_finite(block, slopes)
-        move = self._search(evaluate, loss, places, g, c, eps, options)
+        step = self._search(evaluate, loss, places, g, c, eps, options)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
         for observe in self._observers:
@@ -174,24 +193,39 @@ class AutoCoCD(CoordinateMethod):
         if fresh.second is not None:
             self._remember_curvature(places, c)
         self._schedule.advance(B)
-        self._pending = move
-        self._loss = loss
+        if step.tried:
+            length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
+            length.learn(step.tried, step.found)
+        self._pending = step
+        self._loss = loss + self._penalty(options)
 
     def _move(self) -> None:
         if self._guard.is_lost(self._loss, self._tensors, self._schedule.n / self.compute_budget):
             for length in self._lengths.values():
                 length.value *= 0.5
         else:
-            for t, where, change in self._pending:
-                tensor = self._tensors[t]
+            for tensor, where, change in self._pending.moves:
                 put(tensor, where, gather(tensor, where).add_(change.to(tensor)))
-        self._pending = []
+        self._pending = Step()
 
-    def _sides(self, known: Any) -> str:
+    def _penalty(self, options: dict[int, dict[str, Any]]) -> float:
+        """What weight decay adds to the loss."""
+        total = 0.0
+        for tensor in self._tensors:
+            wd = float(options[id(tensor)]["weight_decay"])
+            if wd and tensor.requires_grad:
+                total += wd / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
+        return total
+
+    def _sides(self, places: list[Place], known: Any) -> str:
         """Central where the curvature is due or not known; else the two sides by turns."""
         assert isinstance(self._schedule, Cyclic)
         sweep = self._schedule.count // self._schedule.n
-        if sweep % self._EVERY == 0 or np.isnan(known).any():
+        tensors = [self._tensors[place.tensor] for place in places]
+        if any(tensor.element_size() < 4 for tensor in tensors):
+            return "central"  # the narrow radius would be lost in rounding
+        moving = np.repeat([tensor.requires_grad for tensor in tensors], list(map(len, places)))
+        if sweep % self._EVERY == 0 or np.isnan(known[moving]).any():
             return "central"
         return "forward" if sweep % 2 else "backward"
 
@@ -199,14 +233,16 @@ class AutoCoCD(CoordinateMethod):
         if not self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
             return np.full(sum(map(len, places)), np.nan)
         for tensor in self._tensors[len(self._curvature) :]:
-            self._curvature.append(torch.full((tensor.numel(),), torch.nan))
+            unknown = torch.full((tensor.numel(),), torch.nan, dtype=torch.float32, device="cpu")
+            self._curvature.append(unknown)
         parts = [gather(self._curvature[t], index) for t, index in places]
         return torch.cat(parts).double().numpy()
 
     def _remember_curvature(self, places: list[Place], c: Any) -> None:
         position = 0
         for t, index in places if self._memory.dense else ():
-            put(self._curvature[t], index, torch.from_numpy(c[position : position + len(index)]))
+            values = torch.from_numpy(c[position : position + len(index)]).float()
+            put(self._curvature[t], index, values.masked_fill_(values.isinf(), torch.nan))
             position += len(index)
 
     def _search(
@@ -218,7 +254,7 @@ class AutoCoCD(CoordinateMethod):
         c: Any,
         radius: Any,
         options: dict[int, dict[str, Any]],
-    ) -> list[tuple[int, Spot, Tensor]]:
+    ) -> Step:
         """The move of the block: scaled by curvature, as long as two evaluations say."""
         spots = [(self._tensors[t], spot(self._tensors[t], index)) for t, index in places]
         now = [gather(tensor, where) for tensor, where in spots]
@@ -228,18 +264,19 @@ class AutoCoCD(CoordinateMethod):
         g, c = g + wd * x, c + wd
         good = np.isfinite(g) & np.isfinite(c)
         if not good.any():
-            return []
+            return Step()
         g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
         damping = self._DAMPING * float(np.abs(c[good]).mean())
-        damping = max(damping, np.finfo(np.float64).tiny)
+        damping = max(damping, _FLOOR * float(np.abs(g / radius).max()), np.finfo(float).tiny)
         p = shortened(scaled(g, c, damping), self._REACH * radius)
         slope = float(g @ p)
         if not slope < 0:
-            return []
-        length = self._lengths.setdefault(places[0].tensor, Length(self._first_lr, 0.2, 0.5))
-        rounding = 8 * float(torch.finfo(self._tensors[places[0].tensor].dtype).eps) * abs(loss)
+            return Step()
+        whose = places[0].tensor if self.order == "cyclic" else 0
+        length = self._lengths[whose].value if whose in self._lengths else self._first_lr
+        rounding = 8 * _rounding(evaluate.first, now) * abs(loss)
         longest = float((self._REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
-        start = min(length.value, longest)
+        start = min(length, longest)
         penalty = float(wd @ (x * x)) / 2
         search = Search(loss + penalty, slope, start, around=(1.0,), rounding=rounding)
         while search.lengths:
@@ -250,16 +287,15 @@ class AutoCoCD(CoordinateMethod):
                     for s in search.lengths
                 ]
             )
-        length.learn(search.length, search.best)
         part = self._part() * self._left(evaluate)
         moves, position = [], 0
-        for place, (_, where), options_ in zip(places, spots, group, strict=True):
+        for place, (tensor, where), options_ in zip(places, spots, group, strict=True):
             times = part * search.best * float(options_["lr"]) / self._first_lr
             change = torch.from_numpy(times * p[position : position + len(place)])
             if times:
-                moves.append((place.tensor, where, change))
+                moves.append((tensor, where, change))
             position += len(place)
-        return moves
+        return Step(moves, whose, search.length, search.best)
 
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
@@ -279,6 +315,7 @@ class AutoCoCD(CoordinateMethod):
         return {
             **super()._snapshot(),
             "order": self.order,
+            "max_evaluations": self.max_evaluations,
             "first_lr": float(self._first_lr),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": [values.clone() for values in self._curvature],
@@ -292,18 +329,29 @@ class AutoCoCD(CoordinateMethod):
                 f"state_dict has order={saved.get('order', 'cyclic')!r}, this optimizer has "
                 f"order={self.order!r}; build it with the same"
             )
+        if missing := [name for name in _SAVED if name not in saved]:
+            raise ValueError(f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD")
 
     def _restore(self, saved: dict[str, Any]) -> None:
         super()._restore(saved)
+        self.max_evaluations = saved.get("max_evaluations", self.max_evaluations)
         self._first_lr = float(saved["first_lr"])
         self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
-        self._curvature = [values.clone() for values in saved["curvature"]]
+        self._curvature = [values.to("cpu", copy=True) for values in saved["curvature"]]
         self._guard = Guard.of(saved["guard"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """After unpickling or copying."""
         super().__setstate__(state)
-        self._pending = []
+        self._pending = Step()
+
+
+def _rounding(loss: Any, values: list[Tensor]) -> float:
+    """Of a loss of about 1: what it and the weights, at single precision or wider, are made in."""
+    parts = [torch.promote_types(part.dtype, torch.float32) for part in values]
+    if isinstance(loss, Tensor) and loss.is_floating_point():
+        parts.append(loss.dtype)
+    return max(float(torch.finfo(dtype).eps) for dtype in parts)
 
 
 def _at(

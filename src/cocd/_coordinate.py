@@ -63,7 +63,7 @@ class CoordinateMethod(ZerothOrder):
         return self._memory.m
 
     def estimate(self) -> Tensor:
-        """The gradient estimate that the last step moved along, dense and flat.
+        """The gradient estimate as it is remembered, dense and flat.
 
         Zero where nothing is remembered; parameters in order, each row-major.
         """
@@ -147,11 +147,13 @@ class CoordinateMethod(ZerothOrder):
         for t, tensor in enumerate(layout.tensors):
             kind = layout.kinds[layout.kind[t]]
             here = tensor.dtype is layout.dtypes[t] and tensor.device == kind.device
-            if not here or tensor.numel() != layout.offsets[t + 1] - layout.offsets[t]:
+            size = layout.offsets[t + 1] - layout.offsets[t]
+            if not here or tensor.numel() != size:
                 raise ValueError(
                     f"params: a parameter of shape {tuple(tensor.shape)} is now {tensor.dtype} on "
-                    f"{tensor.device}, the optimizer was built for {kind.dtype} on {kind.device}; "
-                    "build it after moving or casting the model"
+                    f"{tensor.device}, the optimizer was built for {size} elements of "
+                    f"{layout.dtypes[t]} on {kind.device}; build it after moving, casting or "
+                    "resizing the model"
                 )
         known = {id(tensor) for tensor in layout.tensors}
         if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:
@@ -163,7 +165,7 @@ class CoordinateMethod(ZerothOrder):
         position = {id(tensor): i for i, tensor in enumerate(self._parameters())}
         return {
             **super()._snapshot(),
-            "compute_budget": self.compute_budget,
+            "compute_budget": int(self.compute_budget),
             "difference": self.difference,
             "dtypes": [str(tensor.dtype) for tensor in self._tensors],
             "swept": [position[id(tensor)] for tensor in self._tensors],

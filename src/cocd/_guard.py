@@ -26,7 +26,8 @@ class Guard:
         self.steps += 1
         if self.copy and self.loss - self.lowest > (_LOST - 1) * max(abs(self.lowest), 1e-12):
             for tensor, values in zip(tensors, self.copy, strict=False):
-                tensor.copy_(values)
+                if tensor.requires_grad:
+                    tensor.copy_(values.view_as(tensor))
             self.loss, self.steps = self.lowest, 0
             return True
         if self.steps >= max(50, sweep) and self.loss < self.lowest:
