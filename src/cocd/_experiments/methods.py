@@ -107,9 +107,13 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
     (129, 128)
     >>> cost("auto", {"compute_budget": 16})
     23
+    >>> cost("auto", {"compute_budget": 16, "without": "remembered curvature"})
+    35
     """
     if find(method).automatic:  # two evaluations a coordinate in every fourth sweep, else one
-        return 5 * int(settings["compute_budget"]) // 4 + 3
+        changed = WITHOUT.get(str(settings.get("without")), {})
+        every = int(changed.get("_EVERY", cocd.AutoCoCD._EVERY))
+        return (every + 1) * int(settings["compute_budget"]) // every + 3
     if "compute_budget" in settings:
         return 2 * int(settings["compute_budget"]) + 1
     return 1 if find(method).first_order else 2 * int(settings.get("directions", 1))
