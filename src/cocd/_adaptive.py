@@ -315,7 +315,7 @@ class AutoCoCD(CoordinateMethod):
         return {
             **super()._snapshot(),
             "order": self.order,
-            "max_evaluations": self.max_evaluations,
+            "max_evaluations": self.max_evaluations and int(self.max_evaluations),
             "first_lr": float(self._first_lr),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": [values.clone() for values in self._curvature],
