@@ -69,7 +69,7 @@ class AutoCoCD(CoordinateMethod):
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
     >>> optimizer = cocd.AutoCoCD([x], compute_budget=1)
-    >>> for _ in range(60):
+    >>> for _ in range(200):
     ...     loss = optimizer.step(lambda: 100 * (x[0] - 1) ** 2 + 0.01 * (x[1] - 1) ** 2)
     >>> [round(v, 2) for v in x.tolist()]
     [1.0, 1.0]
