@@ -78,6 +78,13 @@ def test_a_run_that_ends_higher_is_counted(tmp_path, end):
     assert "better one on 1 of the 2 networks" in said[1]
 
 
+def test_a_wrong_first_length_that_costs_nothing(tmp_path):
+    for lr, final in ((0.1, 9.0), (1.0, 10.0), (10.0, 9.5)):
+        write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, group="lr", settings={"lr": lr}))
+    (said,) = section_of(tmp_path).sentences
+    assert said == "A first length that is wrong by ten in either direction ends no higher."
+
+
 def test_a_wrong_first_length_and_missing_parts(tmp_path):
     for lr, final in ((0.1, 11.0), (1.0, 10.0), (10.0, 10.5)):
         write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, group="lr", settings={"lr": lr}))

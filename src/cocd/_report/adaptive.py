@@ -137,10 +137,6 @@ def wrong_lengths(series: Sequence[Series], right: Series) -> list[str]:
     if not base or not others or right.accuracy:
         return []
     worst = max(s.final.mean / base.mean for s in others if s.final)
-    change = f"{worst - 1:.0%} more" if worst >= 1 else f"{1 - worst:.0%} less"
-    return [
-        f"A first length that is wrong by ten in either direction ends with at most {change} "
-        "of the loss."
-        if len(others) > 1
-        else f"A first length that is wrong by ten ends with {change} of the loss."
-    ]
+    either = " in either direction" if len(others) > 1 else ""
+    ending = f"with at most {worst - 1:.0%} more of the loss" if worst >= 1 else "no higher"
+    return [f"A first length that is wrong by ten{either} ends {ending}."]
