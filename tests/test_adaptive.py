@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import cocd
+from cocd._guard import Guard
 
 
 def network(activation=nn.Tanh, dtype=torch.float64, seed=0):
@@ -431,3 +432,17 @@ def test_a_state_of_another_method_is_refused_whole():
     with pytest.raises(ValueError, match="state_dict has no guard"):
         optimizer.load_state_dict(saved)
     assert optimizer.compute_budget == 3
+
+
+@pytest.mark.parametrize("mean", [0.1, 0.2, 0.3])
+def test_the_guard_does_not_take_noise_around_nothing_for_an_explosion(mean):
+    generator = torch.Generator().manual_seed(0)
+    guard, x = Guard(), torch.zeros(1, requires_grad=True)
+    for loss in torch.randn(5_000, generator=generator).tolist():
+        assert not guard.is_lost(mean + loss, [x], 10)
+    restored = Guard.of(guard.state_dict())
+    with torch.no_grad():
+        assert any(restored.is_lost(100.0, [x], 10) for _ in range(20))
+        for loss in torch.randn(2_000, generator=generator).tolist():
+            assert not restored.is_lost(mean + loss, [x], 10)
+        assert any(restored.is_lost(float("inf"), [x], 10) for _ in range(20))
