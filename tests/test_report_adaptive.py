@@ -15,9 +15,9 @@ def section_of(folder):
     return section
 
 
-def auto(label, final, *, group="", settings=None, epochs=4, **rest):
+def auto(label, final, task="sarcos", *, group="", settings=None, epochs=4, **rest):
     own = {"max_evaluations": 4_482_750, "compute_budget": 16, **(settings or {})}
-    run = run_row("adaptive", method="auto", label=label, group=group, settings=own, epochs=epochs)
+    run = run_row("adaptive", task, "auto", label, group=group, settings=own, epochs=epochs)
     return training(run, final, **rest)
 
 
@@ -82,7 +82,7 @@ def test_a_wrong_first_length_that_costs_nothing(tmp_path):
     for lr, final in ((0.1, 9.0), (1.0, 10.0), (10.0, 9.5)):
         write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, group="lr", settings={"lr": lr}))
     (said,) = section_of(tmp_path).sentences
-    assert said == "A first length that is wrong by ten in either direction ends no higher."
+    assert said == "SARCOS: a first length that is wrong by ten in either direction ends no higher."
 
 
 def test_a_wrong_first_length_and_missing_parts(tmp_path):
@@ -93,13 +93,36 @@ def test_a_wrong_first_length_and_missing_parts(tmp_path):
     section = section_of(tmp_path)
     (said,) = section.sentences
     assert said == (
-        "A first length that is wrong by ten in either direction ends with at most 10% more of "
-        "the loss."
+        "SARCOS: a first length that is wrong by ten in either direction ends with at most 10% "
+        "more of the loss."
     )
-    lengths = table_of(section, "A first length that is wrong")
+    lengths = table_of(section, "A first length that is wrong, SARCOS")
     assert [row[2] for row in lengths.rows] == ["1.00", "1.10", "1.05"]
-    parts = table_of(section, "What each part is worth")
+    parts = table_of(section, "What each part is worth, SARCOS")
     assert parts.rows == (("AutoCoCD", "8.00", "1.00"), ("without scale", "12.00", "1.50"))
+
+
+def test_a_wrong_first_length_by_points_of_accuracy(tmp_path):
+    for lr, final in ((0.1, 0.955), (1.0, 0.97), (10.0, 0.98)):
+        own = {"lr": lr}
+        write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, "mnist", group="lr", settings=own))
+    section = section_of(tmp_path)
+    (said,) = section.sentences
+    assert said.startswith("MNIST: ") and said.endswith("ends with at most 1.50 points less.")
+    lengths = table_of(section, "A first length that is wrong, MNIST")
+    assert lengths.columns[-1] == "points above the first"
+    assert [row[2] for row in lengths.rows] == ["+0.00", "-1.50", "+1.00"]
+
+
+def test_the_default_budget_is_set_beside_the_one_of_the_task(tmp_path):
+    for B, final in ((64, 0.98), (256, 0.97)):
+        own = {"compute_budget": B}
+        write(tmp_path, auto(f"AutoCoCD (B = {B})", final, "mnist", group="budget", settings=own))
+    rows = table_of(section_of(tmp_path), "The default budget on every task").rows
+    assert [row[1:3] for row in rows] == [
+        ("AutoCoCD (B = 256)", "97.00 %"),
+        ("AutoCoCD (B = 64)", "98.00 %"),
+    ]
 
 
 def test_rows_of_another_group_are_shown_all_the_same(tmp_path):

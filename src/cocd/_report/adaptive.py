@@ -119,24 +119,30 @@ def _risen(series: Series) -> int:
 
 
 def beside_the_first(title: str, head: str, series: Sequence[Series], first: Series) -> Table:
-    """Each variant, and how many times the loss of `first` it ends with."""
+    """Each variant, and how many times the loss of `first` it ends with, or points above it."""
     base = first.final
+    beside = "points above the first" if first.accuracy else "× the first"
     rows = []
     for s in [first, *(s for s in series if s is not first)]:
         ratio = "–"
-        if base and s.final and not s.diverged and not s.accuracy:
-            ratio = f"{s.final.mean / base.mean:.2f}"
+        if base and s.final and not s.diverged:
+            ends, start = s.final.mean, base.mean
+            ratio = f"{100 * (ends - start):+.2f}" if s.accuracy else f"{ends / start:.2f}"
         rows.append((s.label, outcome(s), ratio))
-    return Table(title, (head, "final metric", "× the first"), tuple(rows), 1, (0,))
+    return Table(title, (head, "final metric", beside), tuple(rows), 1, (0,))
 
 
 def wrong_lengths(series: Sequence[Series], right: Series) -> list[str]:
     """What a first length costs that is wrong by ten."""
     base = right.final
-    others = [s for s in series if s is not right and s.final and not s.diverged]
-    if not base or not others or right.accuracy:
+    others = [s.final.mean for s in series if s is not right and s.final and not s.diverged]
+    if not base or not others:
         return []
-    worst = max(s.final.mean / base.mean for s in others if s.final)
+    if right.accuracy:
+        lost = 100 * (base.mean - min(others))
+        ending = f"with at most {lost:.2f} points less" if lost > 0 else "no lower"
+    else:
+        lost = max(others) / base.mean - 1
+        ending = f"with at most {lost:.0%} more of the loss" if lost >= 0 else "no higher"
     either = " in either direction" if len(others) > 1 else ""
-    ending = f"with at most {worst - 1:.0%} more of the loss" if worst >= 1 else "no higher"
-    return [f"A first length that is wrong by ten{either} ends {ending}."]
+    return [f"{text.task(right.task)}: a first length that is wrong by ten{either} ends {ending}."]

@@ -205,19 +205,23 @@ def automatic(name: str, series: list[Series]) -> Content:
         table, sentences = adaptive.cells(own)
         content.tables.append(table)
         content.sentences += sentences
+    if own := groups["budget"]:
+        content.tables.append(finals("The default budget on every task", own))
     for one, title, head in (
         ("lr", "A first length that is wrong", "first length"),
         ("ablation", "What each part is worth", "variant"),
     ):
-        own = groups[one]
-        first = next((s for s in own if _is_default(s)), None)
-        if first is not None:
-            content.tables.append(adaptive.beside_the_first(title, head, own, first))
-            content.sentences += adaptive.wrong_lengths(own, first) if one == "lr" else []
+        for task in _tasks(groups[one]):
+            own = [s for s in groups[one] if s.task == task]
+            first = next((s for s in own if _is_default(s)), None)
+            if first is not None:
+                named = f"{title}, {text.task(task)}"
+                content.tables.append(adaptive.beside_the_first(named, head, own, first))
+                content.sentences += adaptive.wrong_lengths(own, first) if one == "lr" else []
     return content
 
 
-_AUTOMATIC = ("queries", "robust", "lr", "ablation")
+_AUTOMATIC = ("queries", "robust", "budget", "lr", "ablation")
 
 
 def _is_default(series: Series) -> bool:

@@ -1,8 +1,8 @@
 """AutoCoCD: does it diverge, what does it learn from each query, what does each part do?
 
 Groups: `queries`, the paper's number of evaluations on each task; `robust`, one set of defaults on
-many networks at a tenth of it; `lr`, a first length that is wrong by ten; `ablation`, on validation
-rows. docs/adaptive.md says how the defaults were chosen.
+many networks at a tenth of it; `lr`, a first length that is wrong by ten; `budget`, the default B
+on the CNNs too; `ablation`, on validation rows. docs/adaptive.md says how the defaults were chosen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCHS = paper.EPOCHS
 
 # AutoCoCD's default where a whole pass is cheap. On the CNNs the three whole passes of a step would
 # take most of the time at that, so there it is the paper's budget, with fewer steps.
-_BUDGETS: dict[str, int] = {"sarcos": 64, "mnist": 256, "cifar10": 1024}
+_BUDGETS: dict[str, int] = {"sarcos": paper.AUTOMATIC_BUDGET, "mnist": 256, "cifar10": 1024}
 
 
 def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
@@ -30,9 +30,11 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     tenth = max(1, epochs // 10)
     if task != "cifar10":
         yield from _robust(task, seed, tenth)
+        yield from _first_lengths(task, seed, tenth)
     if task == "sarcos":
-        yield from _first_lengths(seed, tenth)
         yield from _ablation(seed, tenth)
+    else:  # where passes are slowest, a tenth would take hours at the default
+        yield from _budgets(task, seed, tenth if task == "mnist" else max(1, epochs // 50))
 
 
 def _auto(
@@ -69,9 +71,15 @@ def _robust(task: str, seed: int, epochs: int) -> Iterator[Run]:
         )  # fmt: skip
 
 
-def _first_lengths(seed: int, epochs: int) -> Iterator[Run]:
+def _first_lengths(task: str, seed: int, epochs: int) -> Iterator[Run]:
     for lr in (0.1, 1.0, 10.0):
-        yield _auto("sarcos", f"AutoCoCD (lr {lr:g})", "lr", {"lr": lr}, seed, epochs, vary="lr")
+        yield _auto(task, f"AutoCoCD (lr {lr:g})", "lr", {"lr": lr}, seed, epochs, vary="lr")
+
+
+def _budgets(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    for B in (paper.AUTOMATIC_BUDGET, _BUDGETS[task]):
+        own: dict[str, Setting] = {"compute_budget": B}
+        yield _auto(task, f"AutoCoCD (B = {B:,})", "budget", own, seed, epochs)
 
 
 def _ablation(seed: int, epochs: int) -> Iterator[Run]:
