@@ -21,6 +21,7 @@ METHODS = {
     "ring": lambda p, **o: cocd.CoCD(p, 0.01, compute_budget=2, memory_budget=5, decay=0.9, **o),
     "weights": lambda p, **o: cocd.CoCD(p, 0.01, compute_budget=4, weight_decay=0.1, **o),
     "BCCD": lambda p, **o: baselines.BCCD(p, 0.01, compute_budget=3, **o),
+    "Auto": lambda p, **o: cocd.AutoCoCD(p, compute_budget=3, **o),
     "Random": lambda p, **o: baselines.RandomCoordinate(p, 0.01, compute_budget=3, **o),
     "all": lambda p, **o: baselines.FiniteDifference(p, 0.01, **o),
 }
@@ -360,8 +361,94 @@ def test_conditions_that_are_not_met_are_named():
     steps(optimizer, closure, 9)
     optimizer.compute_budget = 5
     assert tracker.error(closure, L=1.0).caveats == (
-        "estimates are older than n / B gives: the budget changed or probes failed",
+        "estimates are older than n / B gives: the budget changed, probes failed, or parameters "
+        "were frozen for a time",
     )
+
+
+@pytest.mark.parametrize("option, first, then", [("decay", 0.5, 1.0), ("eps", 2.0, 0.1)])
+def test_options_that_were_changed_are_named_until_no_estimate_is_left_from_before(
+    option, first, then
+):
+    optimizer, closure = problem("CoCD")
+    tracker = Coherence(optimizer)
+    optimizer.param_groups[0][option] = first
+    steps(optimizer, closure, 9)
+    optimizer.param_groups[0][option] = then
+    said = "decay or eps has been changed since the oldest estimate in use was made"
+    steps(optimizer, closure, 1)
+    assert said in tracker.error(closure, L=1.0).caveats
+    state = tracker.state_dict()
+    tracker.load_state_dict(state)
+    assert said in tracker.error(closure, L=1.0).caveats
+    steps(optimizer, closure, 3)  # 7 coordinates, 3 a step
+    assert tracker.error(closure, L=1.0).caveats == ()
+
+
+def test_a_state_from_before_options_were_noticed_is_taken():
+    optimizer, closure = problem("CoCD")
+    tracker = Coherence(optimizer)
+    steps(optimizer, closure, 5)
+    state = tracker.state_dict()
+    del state["eps"], state["altered"]
+    tracker.load_state_dict(state)
+    steps(optimizer, closure, 4)
+    assert tracker.error(closure, L=1.0).caveats == ()
+
+
+def test_what_makes_its_estimates_in_several_ways_says_so_and_bounds_nothing():
+    optimizer, closure = problem("Auto")
+    tracker = Coherence(optimizer)
+    steps(optimizer, closure, 40)
+    assert not tracker.summary()["smoothness"]
+    assert tracker.summary()["pairs"] == 40 * 3 - 7
+    error = tracker.error(closure, L=1.0)
+    assert error.caveats[0] == "estimates are made with several radii, the theorem needs one"
+    assert error.evaluations == 15
+
+
+def test_a_detached_tracker_measures_no_error():
+    optimizer, closure = problem("CoCD")
+    tracker = Coherence(optimizer)
+    steps(optimizer, closure, 9)
+    tracker.detach()
+    with pytest.raises(ValueError, match="has been detached"):
+        tracker.error(closure)
+    assert tracker.evaluations == 0
+
+
+def test_after_a_divergence_and_a_return_the_bound_is_that_of_the_run():
+    optimizer, closure = problem("CoCD")
+    tracker = Coherence(optimizer)
+    steps(optimizer, closure, 9)
+    x = [p.detach().clone() for p in optimizer.param_groups[0]["params"]]
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.param_groups[0]["lr"] = 1.0
+    while not tracker.summary()["step_max"] > 1e15:  # more than all later steps can add to
+        steps(optimizer, closure, 1)
+    with torch.no_grad():
+        for p, old in zip(optimizer.param_groups[0]["params"], x, strict=True):
+            p.copy_(old)
+    optimizer.load_state_dict(saved)
+    steps(optimizer, closure, 9)
+    error = tracker.error(closure, L=30.0)  # more than the trace of the quadratic
+    assert error.caveats == () and 0 < error.measured <= error.bound < 1e3
+
+
+def test_what_is_frozen_counts_neither_as_a_step_nor_as_a_decay():
+    optimizer, closure = problem("CoCD")
+    a = optimizer.param_groups[0]["params"][0]
+    tracker = Coherence(optimizer)
+    steps(optimizer, closure, 9)
+    a.requires_grad_(False)
+    steps(optimizer, closure, 40)
+    error = tracker.error(closure, L=1.0)
+    assert error.delta <= tracker.summary()["step_max"]
+    assert error.caveats == ("3 coordinates are frozen or could not be probed: left out",)
+    group = {"params": [("c", torch.zeros(2))], "decay": 0.5}
+    optimizer.add_param_group(group)
+    steps(optimizer, closure, 9)
+    assert not any("decay" in said for said in tracker.error(closure, L=1.0).caveats)
 
 
 def test_a_measurement_leaves_random_numbers_buffers_and_parameters_alone():
@@ -423,7 +510,8 @@ def test_parameters_that_join_or_are_frozen_are_followed():
     optimizer.param_groups[0]["params"][0].requires_grad_(False)
     steps(optimizer, both, 6)
     assert tracker.summary()["by_tensor"]["a"]["pairs"] == pairs
-    assert "3 coordinates could not be probed and are left out" in tracker.error(both).caveats
+    left_out = "3 coordinates are frozen or could not be probed: left out"
+    assert left_out in tracker.error(both).caveats
 
 
 def test_estimates_that_are_not_remembered_are_not_compared():

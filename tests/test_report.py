@@ -419,7 +419,7 @@ def test_error_bound_has_error_bound_and_line_on_logarithmic_axes(made):
     # The generator's error falls by 0.6 with each doubling.
     assert fitted.name == f"fitted: error ∝ B^{math.log2(0.6):.2f}"
     assert bound.points[0].y.mean == 90 * measured.points[0].y.mean
-    assert "it holds at every B" in section.sentences[0]
+    assert "no error at any B exceeds it" in section.sentences[0]
 
 
 def test_a_broken_bound_is_said_to_be_broken(tmp_path):
@@ -429,6 +429,16 @@ def test_a_broken_bound_is_said_to_be_broken(tmp_path):
         write(tmp_path, [run, told, end_row(epoch_row(1, 1.0))])
     (made,) = errors.bounds(series_of(tmp_path))
     assert made.sentences[0] == "Bound: the measured error exceeds it at B = 16."
+
+
+def test_the_error_of_one_seed_is_not_held_against_the_bound_of_another(tmp_path):
+    for seed, error, bound in ((0, 1.0, 2.0), (1, 3.0, 6.0)):
+        own = {"compute_budget": 16}
+        run = run_row("figure-error-bound", "error-bound", settings=own, seed=seed)
+        told = {"row": "measure", "error": error, "bound": bound}
+        write(tmp_path, [run, told, end_row(epoch_row(1, 1.0))])
+    (made,) = errors.bounds(series_of(tmp_path))
+    assert made.sentences[0].endswith("exceeds it, and it is 2.00 times the measured error.")
 
 
 def test_memory_is_a_table_with_units(made):

@@ -178,6 +178,30 @@ def test_the_change_of_the_estimate_is_bounded_at_every_step(n, B):
         assert changes[t] <= bound * (1 + 1e-9) + 1e-12
 
 
+def test_the_change_of_the_estimate_is_not_bounded_while_zeros_are_replaced():
+    x = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    optimizer = cocd.CoCD([x], lr=0.5, compute_budget=1)
+    optimizer.step(lambda: (x**2).sum() / 2)
+    before, delta = optimizer.estimate(), 0.0  # the first slope is 0: x has not moved
+    assert x.tolist() == [0.0, 1.0]
+    optimizer.step(lambda: (x**2).sum() / 2)
+    change = float((optimizer.estimate() - before).norm())
+    assert change > theory.estimate_change_bound(2, 1, 1.0, delta)
+
+
+def test_the_constant_of_the_differences_is_no_constant_for_the_learning_rate():
+    """L_eps is the longest row, L the largest eigenvalue: here 2 and 4."""
+    n, rates = 4, {}
+    for L in (2.0, 4.0):
+        x = torch.ones(n, dtype=torch.float64, requires_grad=True)
+        alpha = 0.9 * theory.largest_learning_rate(L, n, n)
+        optimizer = cocd.CoCD([x], lr=alpha, compute_budget=n)
+        for _ in range(12):
+            optimizer.step(lambda x=x: x.sum() ** 2 / 2)
+        rates[L] = float(x.detach().sum()) ** 2 / 2
+    assert rates[4.0] < 8 < 1e9 < rates[2.0]
+
+
 def test_the_change_of_the_estimate_vanishes():
     """thm:grad_convergence, on a function that is not convex."""
     f = Waves(3, 5, seed=0)

@@ -85,6 +85,7 @@ class AutoCoCD(CoordinateMethod):
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
+    _one_difference = False
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
     _kept = (
         *CoordinateMethod._kept,

@@ -26,6 +26,7 @@ class CoordinateMethod(ZerothOrder):
     _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
     _kept = (*ZerothOrder._kept, "compute_budget", "difference", "_layout", "_schedule", "_memory")
     _observers: tuple[Observer, ...] = ()  # see each block just before it is remembered
+    _one_difference = True  # all estimates are made in the same way, at the group's own eps
 
     def __init__(
         self,

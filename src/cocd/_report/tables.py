@@ -184,7 +184,12 @@ def measures(title: str, series: Sequence[Series]) -> Table:
     return Table(title, ("task", "method", *(_heading(key) for key in keys)), tuple(rows), 2)
 
 
+_CALLED = {"L_eps": "largest change over distance"}  # L_eps, from below
+
+
 def _heading(key: str) -> str:
+    if key in _CALLED:
+        return _CALLED[key]
     for suffix, unit in (("_bytes", "kB"), ("_mb", "MB"), ("_seconds", "s"), ("_ms", "ms")):
         if key.endswith(suffix):
             return f"{key.removesuffix(suffix).replace('_', ' ')}, {unit}"

@@ -24,15 +24,16 @@ from ._windows import Windows
 _VERSION = 1  # of the saved state
 _NUMBERS, _ARRAYS = ("steps", "evaluations", "path", "length"), ("last", "when", "where")
 _SAVED = {"version", "windows", "x", *_NUMBERS, *_ARRAYS}
+_ADDED = {"eps", "altered"}  # since then
 
 
 class Coherence:
     """Compares each fresh estimate with the one it replaces, at the cost of no evaluation.
 
-    Attach it to any coordinate method (`CoCD`, `CoherentGradient`, `BCCD`, `FiniteDifference`,
-    `RandomCoordinate`); the run stays the same bit for bit. The stale estimate is the
-    coordinate's last one as it was made, whatever the decay, and also where the optimizer has
-    forgotten it. That takes 24 bytes a coordinate and a copy of the parameters.
+    Attach it to any coordinate method (`CoCD`, `AutoCoCD`, `CoherentGradient`, `BCCD`,
+    `FiniteDifference`, `RandomCoordinate`); the run stays the same bit for bit. The stale estimate
+    is the coordinate's last one as it was made, whatever the decay, and also where the optimizer
+    has forgotten it. That takes 24 bytes a coordinate and a copy of the parameters.
 
     Args:
         optimizer: whose refreshes are watched, from now on.
@@ -56,7 +57,7 @@ class Coherence:
     ) -> None:
         if not isinstance(optimizer, CoordinateMethod):
             raise ValueError(
-                f"optimizer must be a coordinate method (CoCD, CoherentGradient, BCCD, "
+                f"optimizer must be a coordinate method (CoCD, AutoCoCD, CoherentGradient, BCCD, "
                 f"RandomCoordinate), got {type(optimizer).__name__}, which keeps no estimates of "
                 "single coordinates"
             )
@@ -74,6 +75,8 @@ class Coherence:
         self._when: NDArray[np.int64]  # the number of its step, 0 for none,
         self._where: Array  # and the way so far at that step
         self._x: list[Tensor]  # the point of the last refresh, tensor by tensor
+        self._eps: list[float] = []  # and each tensor's radius there
+        self._altered = 0  # the last step at which older estimates were decayed, or a radius new
         self._forget(self._layout)
         optimizer._observers = (*optimizer._observers, self._observe)
 
@@ -86,9 +89,10 @@ class Coherence:
         `regression` of fresh on stale through the origin (the decay that fits best; negative
         where slopes overshoot); `age_mean` and `age_max` in steps when an estimate is replaced;
         `smoothness`, the largest change over the way since, which bounds L_eps from below for a
-        fixed objective; `pairs` compared, `first` estimates without a pair; `step_norm` and
-        `step_max`, mean and largest ||x_t - x_(t-1)||; `steps`; and `by_tensor`. None where
-        there is nothing to say.
+        fixed objective, up to rounding (in single precision it means nothing once steps are
+        tiny), 0 for `AutoCoCD`, whose radii vary; `pairs` compared, `first` estimates without a
+        pair; `step_norm` and `step_max`, mean and largest ||x_t - x_(t-1)||; `steps`; and
+        `by_tensor`. None where there is nothing to say.
         """
         return self._windows.whole().report(self._names())
 
@@ -114,15 +118,20 @@ class Coherence:
     def error(self, closure: Callable[[], Any], L: float | None = None) -> Error:
         """The error of the estimate at the point of its last refresh, beside the theorem's bound.
 
-        This one evaluates: 2n + 1 times, counted in `evaluations` and not by the optimizer.
-        Nothing else changes. `closure` is the objective of that step. Without `L` the bound uses
-        `smoothness`, which is a lower bound of L_eps, so that it may be too low.
+        This one evaluates: 2n + 1 times (one-sided: n + 1), counted in `evaluations` and not by
+        the optimizer. Nothing else changes. `closure` is the objective of that step. Without `L`
+        the bound uses `smoothness`, which is a lower bound of L_eps, so that it may be too low.
         """
         self._follow()
+        if self._observe not in self._optimizer._observers:
+            raise ValueError("error needs a tracker that watches: this one has been detached")
         if not self._x:
             raise ValueError("error needs the point of a refresh: make a step first")
         optimizer, before = self._optimizer, self._optimizer.evaluations
         n, B, delta = self._layout.n, optimizer.compute_budget, self._longest_step()
+        made = self._when[self._trainable()]
+        lags, oldest = int((self.steps - made[made > 0]).sum()), int(made.min(initial=self.steps))
+        found = caveats(optimizer, int((made == 0).sum()), lags, oldest < self._altered)
         if L is not None:
             theory.error_bound(n, B, L, delta)  # refuses an L that is none before anything is spent
         try:
@@ -132,10 +141,8 @@ class Coherence:
             optimizer.evaluations = before
             self.evaluations += spent
         off, known = remembered(optimizer) - gradient, gradient.isfinite()
-        lags = sum(age * count for age, count in self.ages().items())
-        found = caveats(optimizer, self.cold, lags, int(theory.error_bound(n, B, 1.0, 1.0)))
         if missing := int((~known).sum()):
-            found.append(f"{missing} coordinates could not be probed and are left out")
+            found.append(f"{missing} coordinates are frozen or could not be probed: left out")
         if L is None:
             L = float(self.summary()["smoothness"] or 0.0)
             found.append("L is estimated from below")
@@ -188,12 +195,14 @@ class Coherence:
             "when": torch.from_numpy(self._when.copy()),
             "where": torch.from_numpy(self._where.copy()),
             "x": [tensor.clone() for tensor in self._x],
+            "eps": list(self._eps),
+            "altered": self._altered,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue saved records, before or after the optimizer's own state is loaded."""
         version = state.get("version") if isinstance(state, dict) else None
-        if version != _VERSION or state.keys() != _SAVED:
+        if version != _VERSION or state.keys() - _ADDED != _SAVED:
             raise ValueError(
                 f"state must be what Coherence.state_dict gave (version {_VERSION}), got "
                 f"{type(state).__name__} of version {version!r}"
@@ -214,6 +223,7 @@ class Coherence:
             saved.clone().to(tensor.device)
             for saved, tensor in zip(state["x"], layout.tensors, strict=False)
         ]
+        self._eps, self._altered = list(state.get("eps", [])), int(state.get("altered", 0))
         self._layout = Layout()  # not the optimizer's: the next step sees whether they agree
 
     # --- watching -------------------------------------------------------------------------------
@@ -223,6 +233,7 @@ class Coherence:
         norm = self._moved()
         self.steps += 1
         self._path += norm or 0.0
+        self._notice_options()
         rows = []
         position = 0
         for t, segments in groupby(block, key=lambda segment: segment.run.tensor):
@@ -243,15 +254,32 @@ class Coherence:
         index, fresh = index[finite], fresh[finite]
         known = self._when[index] > 0
         old = index[known]
+        distance = self._path - self._where[old]
+        if not self._optimizer._one_difference:
+            distance = np.full_like(distance, np.inf)  # pairs say nothing about L_eps
         row = row_of(
             self._last[old],
             fresh[known],
             self.steps - self._when[old],
-            self._path - self._where[old],
+            distance,
             first=len(index) - len(old),
         )
         self._last[index], self._when[index], self._where[index] = fresh, self.steps, self._path
         return row
+
+    def _notice_options(self) -> None:
+        """A decay, or a radius that is not the one of the step before."""
+        options = self._optimizer._groups_by_tensor()
+        groups = [options[id(tensor)] for tensor in self._layout.tensors]
+        eps = [float(group["eps"]) for group in groups]
+        decays = [
+            float(group.get("decay", 1.0))
+            for group, tensor in zip(groups, self._layout.tensors, strict=True)
+            if tensor.requires_grad
+        ]
+        if eps[: len(self._eps)] != self._eps or any(decay != 1 for decay in decays):
+            self._altered = self.steps
+        self._eps = eps
 
     def _moved(self) -> float | None:
         """How far x has gone since the last refresh; None where there was none."""
@@ -292,14 +320,19 @@ class Coherence:
     def _forget(self, layout: Layout) -> None:
         n = layout.n
         self._last, self._when, self._where = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
-        self._x = []
+        self._x, self._path = [], 0.0
 
     @quietly
     def _longest_step(self) -> float:
         """Since the oldest estimate in use: the way between steps, which no step exceeds."""
-        made = self._when > 0
+        made = (self._when > 0) & self._trainable()
         _, at = np.unique(self._when[made], return_index=True)
         return float(np.max(np.diff(self._where[made][at]), initial=0.0))
+
+    def _trainable(self) -> NDArray[np.bool_]:
+        """Of each coordinate: is it probed, or has its tensor been frozen?"""
+        tensors = self._layout.tensors
+        return np.repeat([t.requires_grad for t in tensors], [t.numel() for t in tensors])
 
     def _names(self) -> list[str]:
         """One for each tensor that is swept; a name that two groups use gets a number."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .. import theory
 from .._coordinate import CoordinateMethod
 from .._probe import probe
 from .._schedule import Cyclic
@@ -86,19 +87,32 @@ def gradient_at(optimizer: CoordinateMethod, closure: Any, point: list[Tensor]) 
     return gradient
 
 
-def caveats(optimizer: CoordinateMethod, cold: int, lags: int, expected: int) -> list[str]:
-    """Which of the theorem's conditions this run does not meet."""
-    decays = {float(group["decay"]) for group in optimizer.param_groups}
+def caveats(optimizer: CoordinateMethod, cold: int, lags: int, altered: bool) -> list[str]:
+    """Which of the theorem's conditions this run does not meet.
+
+    `lags` is the sum of the ages of the estimates in use; `altered`: some of them have been decayed
+    since, or were made with another radius.
+    """
+    n, m = optimizer._memory.layout.n, optimizer._memory.m
+    options = optimizer._groups_by_tensor()
+    swept = [tensor for tensor in optimizer._tensors if tensor.requires_grad]
+    decay = min((float(options[id(tensor)].get("decay", 1.0)) for tensor in swept), default=1.0)
     found = []
-    if decays != {1.0}:
-        found.append(f"decay is {min(decays):g}, the theorem needs 1")
+    if decay != 1:
+        found.append(f"decay is {decay:g}, the theorem needs 1")
+    elif altered:
+        found.append("decay or eps has been changed since the oldest estimate in use was made")
+    if not optimizer._one_difference:
+        found.append("estimates are made with several radii, the theorem needs one")
     if not optimizer._memory.dense:
-        n, m = optimizer._memory.layout.n, optimizer._memory.m
         found.append(f"memory_budget is {m}, the theorem needs all {n}")
     if not isinstance(optimizer._schedule, Cyclic):
         found.append("the order is not cyclic")
     if cold:
         found.append(f"{cold} coordinates have not been estimated since the tracker was attached")
-    elif lags > expected:
-        found.append("estimates are older than n / B gives: the budget changed or probes failed")
+    elif lags > int(theory.error_bound(n, optimizer.compute_budget, 1.0, 1.0)):
+        found.append(
+            "estimates are older than n / B gives: the budget changed, probes failed, or "
+            "parameters were frozen for a time"
+        )
     return found

@@ -1,11 +1,14 @@
 r"""The paper's bounds (its section 5 and appendices A and C) as functions of numbers.
 
 Symbols: n coordinates, B of them probed a step, K = floor(n / B), r = n mod B; L stands for the
-smoothness constant or, sharper, for L_eps, that of the finite differences; delta for the longest
-step ||x_j - x_(j-1)|| of the last sweep. The theorems are about ``decay=1`` and a memory of all n
-coordinates (gamma = 1, m = n), cyclic order and one fixed f, and they take the buffer to hold an
-estimate of every coordinate. The algorithm starts from zeros, so they say nothing about the first
-sweep: see docs/theory.md, which also has what the proofs leave open.
+smoothness constant; delta for the longest step ||x_j - x_(j-1)|| of the last sweep. Where a bound
+is about estimates (`error_bound`, `euclidean_error_bound`, `largest_step`,
+`estimate_change_bound`), L may be L_eps, that of the finite differences, which is sharper; where it
+is about convergence it may not: L_eps bounds single rows of the Hessian and can be sqrt(n) times
+smaller than L. The theorems are about ``decay=1`` and a memory of all n coordinates (gamma = 1, m =
+n), cyclic order and one fixed f, and they take the buffer to hold an estimate of every coordinate.
+The algorithm starts from zeros, so they say nothing about the first sweep: see docs/theory.md,
+which also has what the proofs leave open.
 
 Numbers give a float, arrays are broadcast against each other.
 

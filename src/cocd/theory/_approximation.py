@@ -127,8 +127,9 @@ def smoothness_from_below(stale: ArrayLike, fresh: ArrayLike, distance: ArrayLik
     `stale` and `fresh` are estimates of the same coordinates at points `distance` apart, or at
     most so far apart (a length of path): each quotient is at most L_eps (its definition in
     section 5.1), so a run bounds L_eps from below, and a bound made with it may be too low. It
-    holds for one fixed f: with mini-batches the change of the data is in it, too. Pairs at
-    distance 0 are left out; 0 if there is nothing else.
+    holds for one fixed f: with mini-batches the change of the data is in it, too; and up to
+    rounding, which is divided by the distance as the change is. Pairs at distance 0 are left out; 0
+    if there is nothing else.
 
     >>> smoothness_from_below(stale=[1.0, 2.0], fresh=[1.5, 2.0], distance=0.25)
     2.0

@@ -57,11 +57,11 @@ def convergence_rate(
 ) -> Any:
     r"""The factor of thm:convergence: 1 - 2 mu C_1 / C_2, between 0 and 1.
 
-    Conditions: f is L-smooth (asp:smooth) and satisfies ||grad f||^2 >= 2 mu (f - f*) (asp:pl),
-    differences are exact (asp:acc_fd), gamma = 1, m = n, C_1 > 0. With B = n it is gradient
-    descent's 1 - 2 mu alpha (1 - L alpha / 2). The bound that it gives for t steps counts from a
-    point x_0 at which all n estimates were made; from a cold buffer, or from the middle of a
-    run, it fails (docs/theory.md).
+    Conditions: f is L-smooth (asp:smooth; L_eps will not do) and satisfies
+    ||grad f||^2 >= 2 mu (f - f*) (asp:pl), differences are exact (asp:acc_fd), gamma = 1, m = n,
+    C_1 > 0. With B = n it is gradient descent's 1 - 2 mu alpha (1 - L alpha / 2). The bound that it
+    gives for t steps counts from a point x_0 at which all n estimates were made; from a cold
+    buffer, or from the middle of a run, it fails (docs/theory.md).
 
     >>> convergence_rate(alpha=0.5, L=1.0, mu=1.0, n=2, B=1)
     0.888...
@@ -101,8 +101,9 @@ def convergence_bound(
 def largest_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Any:
     r"""Where C_1 becomes 0: 2 / (L (1 + n tau)), section 5.3 (subsec:stability_analysis).
 
-    Every alpha below it satisfies thm:convergence; gamma = 1 and m = n. It is sufficient, not
-    necessary: runs are often stable far above it.
+    Every alpha below it satisfies thm:convergence; gamma = 1 and m = n; L is that of the gradient,
+    not L_eps, with which it may be sqrt(n) times too large. It is sufficient, not necessary: runs
+    are often stable far above it.
 
     >>> largest_learning_rate(L=2.0, n=2, B=1)
     0.333...
@@ -128,7 +129,8 @@ def estimate_change_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: Array
     r"""What ||g_t - g_(t-1)|| cannot exceed: n L delta, eq:grad_diff_bound (appendix C).
 
     Where B does not divide n some estimates are replaced a step later, and n becomes
-    B ceil(n / B). Conditions: those of `error_bound`, with delta over the last ceil(n / B) steps.
+    B ceil(n / B). Conditions: those of `error_bound` at t - 1 (the step that completes the first
+    sweep still replaces zeros), with delta over the last ceil(n / B) steps.
 
     >>> estimate_change_bound(n=6, B=2, L=1.0, delta=0.1), estimate_change_bound(3, 2, 1.0, 0.1)
     (0.6..., 0.4)
