@@ -64,6 +64,8 @@ def test_threads_are_set_and_recorded(tmp_path: Path) -> None:
     [
         (["reproduce", "table-main", "--task", "iris"], "task must be one of sarcos, mnist"),
         (["reproduce", "table-main", "--only", "Adam"], "--only 'Adam' fits none of the"),
+        (["reproduce", "table-main", "--only", "Adam"], "; SGD (oracle)"),
+        (["reproduce", "table-main", "--smoke", "--epochs", "7"], "--epochs 7 is not for --smoke"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -96,7 +98,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert main([*ONE, "--out", str(tmp_path / "file")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1 and told.endswith("file is a file; give a folder\n")
+
+
+def test_a_task_that_is_named_twice_is_made_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ONE, "--task", "sarcos", "sarcos", "--out", str(tmp_path)]) == 0
+    assert "1 of 1 runs have ended" in capsys.readouterr().out
 
 
 def test_missing_data_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

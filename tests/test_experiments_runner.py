@@ -178,6 +178,38 @@ def test_a_damaged_checkpoint_is_one_sentence(
     assert "checkpoint.pt is damaged; delete" in told and "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        ({"progress": {"speed": 1.0}, "training": {}}, "unexpected keyword argument 'speed'"),
+        ({"progress": {}, "training": {}}, "KeyError"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: dict[str, Any], said: str
+) -> None:
+    run = small("sgd")
+    store = Store(tmp_path / "table-main" / run.key, run)
+    store.folder.mkdir(parents=True)
+    store.append({"row": "run"})
+    store.save(state)
+    assert reproduce.perform_all([run], arguments(tmp_path)) == 1
+    told = capsys.readouterr().err
+    assert said in told and "does not fit" in told and "to begin this run again" in told
+    assert "Traceback" not in told
+
+
+def test_a_folder_in_the_place_of_rows_costs_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = small("sgd", lr=1e-3), small("sgd", lr=1e-2)
+    (tmp_path / "table-main" / first.key / "rows.jsonl").mkdir(parents=True)
+    assert reproduce.perform_all([first, second], arguments(tmp_path)) == 1
+    told = capsys.readouterr()
+    assert "rows.jsonl" in told.err and "Traceback" not in told.err
+    assert "1 of 2 runs have ended" in told.out
+
+
 def test_a_run_that_another_process_holds_is_left_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,41 @@ def test_without_a_checkpoint_the_run_begins_anew(tmp_path: Path) -> None:
     assert made.rows.read_bytes() == b""
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_rows_without_a_checkpoint_are_not_thrown_away(tmp_path: Path, damaged: bool) -> None:
+    made = store(tmp_path)
+    for row in ("run", "epoch", "epoch", "epoch"):
+        made.append({"row": row})
+    if damaged:
+        made.rows.write_bytes(made.rows.read_bytes().replace(b"run", b'r"n'))
+    before = made.rows.read_bytes()
+    with pytest.raises(StoreError, match=r"has rows .* no checkpoint .*; delete .* to begin"):
+        made.resume()
+    assert made.rows.read_bytes() == before
+
+
+@pytest.mark.parametrize("line", [b"{x", b"123", b"\xff"])
+def test_a_damaged_line_does_not_undo_the_end(tmp_path: Path, line: bytes) -> None:
+    made = store(tmp_path)
+    made.append({"row": "run"})
+    made.rows.write_bytes(made.rows.read_bytes() + line + b"\n")
+    assert not made.finished()
+    assert read_rows(made.rows) == [{"row": "run"}]
+    made.append({"row": "end"})
+    assert made.finished()
+
+
+def test_a_checkpoint_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(tmp_path)
+    made.append({"row": "run"})
+    made.save({"step": 1})
+    monkeypatch.setattr("cocd._experiments.store.__version__", "99.0")
+    with pytest.raises(StoreError, match=r"was written by cocd \S+, this is 99.0.*delete"):
+        made.resume()
+
+
 def test_a_half_written_checkpoint_leaves_the_last_one(tmp_path: Path) -> None:
     made = store(tmp_path)
     made.append({"row": "run"})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cocd._cli import main
-from cocd._experiments import plans, tasks
+from cocd._experiments import best, plans, tasks
 from cocd._experiments.plans import paper, tune
+from cocd._experiments.plans.tuned import TUNED
 from cocd._experiments.runs import Setting
 from cocd._experiments.store import Store
 
@@ -51,7 +52,7 @@ def test_the_best_settings_are_those_of_the_validation_rows(
 ) -> None:
     def made(lr: float, seed: int, metric: float | None, **change: Any) -> None:
         own: dict[str, Setting] = {"lr": lr, "eps": 0.1}
-        rest = {"seed": seed, "split": "validation", "group": "bccd", **change}
+        rest = {"seed": seed, "split": "validation", "group": "bccd", "epochs": 5, **change}
         run = paper.make("tune", change.pop("task", "sarcos"), "bccd", "BCCD", own, **rest)
         store = Store(tmp_path / "tune" / run.key, run)
         store.folder.mkdir(parents=True)
@@ -66,9 +67,24 @@ def test_the_best_settings_are_those_of_the_validation_rows(
     made(0.2, 0, 10.0)
     made(0.2, 1, None)  # diverged with one of the seeds
     made(0.5, 0, 1.0, split="test")  # not what settings are chosen by
+    made(0.1, 2, 1.0, epochs=1)  # nor runs of another length
     assert main(["reproduce", "tune", "--best", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed.replace("'", '"')) == {"sarcos": {"bccd": {"eps": 0.1, "lr": 0.05}}}
+
+
+def test_the_tuned_settings_are_those_of_the_committed_rows() -> None:
+    folder = Path(__file__).parents[1] / "results" / "tune"
+    if not folder.exists():
+        pytest.skip("the rows are in the repository, not in the package")
+    chosen = best.choose(folder)
+    assert {task: chosen.get(task, {}) for task in TUNED} == TUNED
+
+
+def test_without_rows_there_is_no_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["reproduce", "tune", "--smoke", "--only", "ZO-SGD", "--out", str(tmp_path)]) == 0
+    assert main(["reproduce", "tune", "--best", "--out", str(tmp_path)]) == 2
+    assert "--best: no run of tune has ended below" in capsys.readouterr().err
 
 
 def test_best_is_for_tuning_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

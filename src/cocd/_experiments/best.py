@@ -20,7 +20,7 @@ def choose(folder: Path) -> Table:
     """Task, entry -> the settings of its grid with the best mean metric over seeds.
 
     A run that diverged or has not ended is no candidate, nor are settings of which another seed
-    is in that state; the test rows play no part.
+    is in that state; the test rows play no part, nor do runs of another length or in small form.
     """
     metrics: dict[tuple[str, str], dict[Settings, list[float | None]]] = {}
     for run, metric in _ended(folder):
@@ -51,9 +51,11 @@ def _own(task: str, entry: str) -> list[str]:
 
 
 def _ended(folder: Path) -> Iterator[tuple[dict[str, Any], float | None]]:
-    for path in sorted(folder.glob("*/rows.jsonl")):
+    for path in sorted(folder.rglob("*.jsonl")):  # those of runs, and those that are committed
         rows = read_rows(path)
         if len(rows) < 2 or rows[-1].get("row") != "end" or rows[0].get("split") != "validation":
+            continue
+        if rows[0]["smoke"] or rows[0]["epochs"] != tune.EPOCHS:
             continue
         last = next((row for row in reversed(rows) if row["row"] == "epoch"), None)
         done = rows[-1]["status"] == "done" and last is not None

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         if args.best:
             return _print_best(args)
         chosen = select(args)
+        if args.out.exists() and not args.out.is_dir():
+            raise ValueError(f"--out {args.out} is a file; give a folder")
         (args.out / args.plan).mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
         print(f"cocd reproduce: {error}", file=sys.stderr)
@@ -65,21 +67,37 @@ def run(args: argparse.Namespace) -> int:
 def _print_best(args: argparse.Namespace) -> int:
     if args.plan != "tune":
         raise ValueError(f"--best is for the plan tune, got {args.plan}")
-    print(best.table(best.choose(args.out / args.plan)))
+    found = best.choose(args.out / args.plan)
+    if not found:
+        raise ValueError(
+            f"--best: no run of tune has ended below {args.out / args.plan}; give the folder of "
+            "its rows as --out, or run the plan first"
+        )
+    print(best.table(found))
     return 0
 
 
 def select(args: argparse.Namespace) -> list[Run]:
     """The runs that the arguments ask for."""
+    if args.smoke and args.epochs is not None:
+        raise ValueError(
+            f"--epochs {args.epochs} is not for --smoke, whose runs are as short as can be; "
+            "leave one of them out"
+        )
+    tasks = list(dict.fromkeys(args.task)) if args.task else None
     found = list(
         plans.generate(
-            args.plan, tasks=args.task, seeds=args.seeds, epochs=args.epochs, smoke=args.smoke
+            args.plan, tasks=tasks, seeds=args.seeds, epochs=args.epochs, smoke=args.smoke
         )
     )
     only = args.only or ""
     chosen = [run for run in found if only in run.label or only in run.key]
     if not chosen:
-        raise ValueError(f"--only {only!r} fits none of the {len(found)} runs of {args.plan}")
+        labels = "; ".join(dict.fromkeys(run.label for run in found))
+        raise ValueError(
+            f"--only {only!r} fits none of the {len(found)} runs of {args.plan}; their labels are "
+            f"{labels}"
+        )
     return chosen
 
 

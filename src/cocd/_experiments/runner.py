@@ -18,7 +18,7 @@ import cocd
 from .. import networks
 from . import estimates, memory, tasks
 from .runs import Run
-from .store import Store
+from .store import Store, StoreError
 from .training import Training
 
 SAVE_AFTER = 60.0  # seconds of a long epoch
@@ -97,8 +97,15 @@ def _begin(
 ) -> Progress:
     saved = store.resume()
     if saved is not None:
-        progress = Progress(**saved["progress"])
-        training.load_state_dict(saved["training"])
+        try:
+            progress = Progress(**saved["progress"])
+            training.load_state_dict(saved["training"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise StoreError(
+                f"{store.checkpoint} does not fit this version of the method ({why}); "
+                f"delete {store.folder} to begin this run again"
+            ) from error
         watch.begin(run, progress)
         return progress
     progress = Progress()

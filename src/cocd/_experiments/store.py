@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .. import __version__
 from .runs import Run
 
 if sys.platform == "win32":
@@ -25,6 +26,9 @@ else:
     import fcntl
 
 SCHEMA = 1
+# Of a run without a checkpoint: what it is, where it began, and at most one epoch, which is written
+# just before the first checkpoint is.
+_BEFORE_CHECKPOINTS = 3
 
 
 class Held(Exception):
@@ -55,8 +59,12 @@ class Store:
             yield
 
     def finished(self) -> bool:
-        """Whether the last row says that the run has ended."""
-        return bool(rows := read_rows(self.rows)) and rows[-1].get("row") == "end"
+        """Whether the last row says that the run has ended, whatever stands before it."""
+        try:
+            *lines, _ = self.rows.read_bytes().split(b"\n")
+        except OSError:
+            return False
+        return bool(lines) and (_object(lines[-1]) or {}).get("row") == "end"
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, and return when it is on the disk."""
@@ -69,6 +77,7 @@ class Store:
         """Replace the checkpoint by one that covers the rows written so far."""
         whole = {
             "schema": SCHEMA,
+            "cocd": __version__,
             "run": self.run.digest,
             "bytes": self.rows.stat().st_size,
             "state": state,
@@ -82,17 +91,31 @@ class Store:
         _sync_folder(self.folder)
 
     def resume(self) -> dict[str, Any] | None:
-        """The state of the last checkpoint, or None to begin; later rows are cut off."""
+        """The state of the last checkpoint, or None to begin; later rows are cut off.
+
+        Rows that are worth more than a moment's work are never thrown away.
+        """
+        remedy = f"delete {self.folder} to begin this run again"
         if not self.checkpoint.exists():
+            if self.rows.exists() and self.rows.read_bytes().count(b"\n") > _BEFORE_CHECKPOINTS:
+                raise StoreError(
+                    f"{self.rows} has rows and no whole end, and there is no checkpoint to go on "
+                    f"from; {remedy}"
+                )
             self.rows.write_bytes(b"")
             return None
-        remedy = f"delete {self.folder} to begin this run again"
         try:
             saved = torch.load(self.checkpoint, weights_only=True)
             schema, run, size, state = (saved[k] for k in ("schema", "run", "bytes", "state"))
         except Exception as error:  # zip, pickle and torch each have errors of their own
             raise StoreError(f"{self.checkpoint} is damaged; {remedy}") from error
-        if schema != SCHEMA or run != self.run.digest:
+        made_by = saved.get("cocd", __version__)
+        if schema != SCHEMA or made_by != __version__:
+            raise StoreError(
+                f"{self.checkpoint} was written by cocd {made_by}, this is {__version__}: one run "
+                f"is not made by two versions; go on with that one, or {remedy}"
+            )
+        if run != self.run.digest:
             raise StoreError(f"{self.checkpoint} belongs to another run; {remedy}")
         if not self.rows.exists() or self.rows.stat().st_size < size:
             raise StoreError(f"{self.rows} lacks rows that the checkpoint covers; {remedy}")
@@ -126,11 +149,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     for line in lines[:-1]:  # what follows the last newline is not a whole row
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
+        row = _object(line)
+        if row is None:
             break
+        rows.append(row)
     return rows
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _finite(value: Any) -> Any:

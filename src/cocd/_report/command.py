@@ -32,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Write ``index.html`` and ``figures/``, say where they are and what could not be read."""
     out = args.out or args.folder / "report"
     try:
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"--out {out} is a file; give a folder")
         rows = read(args.folder)
         for problem in rows.problems:
             print(f"cocd report: {problem}", file=sys.stderr)
