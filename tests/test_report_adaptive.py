@@ -55,13 +55,13 @@ def test_networks_are_set_beside_each_other(tmp_path):
     assert section.sentences == (
         "AutoCoCD with the same settings on 2 networks: none of 2 runs ended above where it "
         "started.",
-        "Its median is the better one on 1 of the 1 networks on which CoCD with the paper's "
-        "settings comes to an end at all.",
+        "Its median is the better one on 1 of the 1 networks on which most runs of CoCD with the "
+        "paper's settings do not diverge.",
     )
     table = table_of(section, "One set of defaults")
     relu, tanh = table.rows
     assert relu[:4] == ("SARCOS", "relu", "raw", "60") and "diverged" in relu[5]
-    assert tanh[4:] == ("9.00", "30.00", "500.00") and table.best == (1,)
+    assert tanh[4:] == ("9.00", "30.00", "500.00") and table.best == (0, 1)
 
 
 @pytest.mark.parametrize("end", ["done", "diverged"])
@@ -100,6 +100,33 @@ def test_a_wrong_first_length_and_missing_parts(tmp_path):
     assert [row[2] for row in lengths.rows] == ["1.00", "1.10", "1.05"]
     parts = table_of(section, "What each part is worth, SARCOS")
     assert parts.rows == (("AutoCoCD", "8.00", "1.00"), ("without scale", "12.00", "1.50"))
+
+
+def test_a_wrong_first_length_that_diverges_is_named(tmp_path):
+    for lr, final in ((0.1, 9.0), (1.0, 10.0)):
+        write(tmp_path, auto(f"AutoCoCD (lr {lr:g})", final, group="lr", settings={"lr": lr}))
+    gone = auto("AutoCoCD (lr 10)", 400.0, group="lr", settings={"lr": 10.0}, end="diverged")
+    write(tmp_path, gone)
+    (said,) = section_of(tmp_path).sentences
+    assert said == (
+        "SARCOS: a first length that is wrong by ten can diverge: AutoCoCD (lr 10) did."
+    )
+
+
+def test_budgets_that_differ_between_tasks_are_said(tmp_path):
+    for task, B in (("sarcos", 64), ("mnist", 256)):
+        own = {"compute_budget": B, "activation": "tanh"}
+        write(tmp_path, auto("AutoCoCD", 0.9, task, group="robust", settings=own))
+    (said,) = section_of(tmp_path).sentences
+    assert said.startswith("AutoCoCD with the same settings but B (64 on SARCOS and 256 on MNIST)")
+
+
+def test_a_run_that_lost_its_last_loss_counts_as_the_worst(tmp_path):
+    robust(tmp_path, ((9.0, 9.0), ((30.0, "done"), (30.0, "done"))))
+    *rows, last, _ = auto("AutoCoCD x", 5.0, group="robust", settings={"width": 1})
+    write(tmp_path, [*rows, {**last, "loss": None, "metric": None}])  # killed before its end
+    said = section_of(tmp_path).sentences
+    assert ": 1 of 3 runs ended above" in said[0]
 
 
 def test_a_wrong_first_length_by_points_of_accuracy(tmp_path):

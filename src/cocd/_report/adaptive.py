@@ -9,6 +9,7 @@ from statistics import median
 from .._look.colours import colour
 from . import paper, text
 from .charts import Line
+from .read import Row
 from .series import Series, better
 from .tables import Table, outcome
 
@@ -57,8 +58,9 @@ def soon(series: Sequence[Series]) -> list[str]:
 
 def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
     """One set of defaults on many networks, beside the paper's settings on each."""
-    rows, best = [], []
-    wins = ends = 0
+    rows: list[tuple[str, ...]] = []
+    best: list[int] = []
+    ended: list[bool] = []  # for each network on which CoCD does: is AutoCoCD better?
     runs = risen = 0
     for task, cell in dict.fromkeys((s.task, _cell(s)) for s in series):
         found = {s.method: s for s in series if (s.task, _cell(s)) == (task, cell)}
@@ -76,24 +78,32 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
         if auto is not None:
             runs += len(auto.results)
             risen += _risen(auto)
-        if auto is not None and plain is not None and isfinite(ours := _median(plain)):
-            ends += 1
-            if better(_median(auto), ours, accuracy=plain.accuracy):
-                wins += 1
-                best.append(len(rows) - 1)
+        if auto is not None and plain is not None:
+            wins = better(_median(auto), ours := _median(plain), accuracy=plain.accuracy)
+            ended += [wins] if isfinite(ours) else []
+            best += [len(rows) - 1] if wins else []
     columns = ("task", *_CELL, "AutoCoCD", "CoCD (paper's settings)", "at first")
     said = [
-        f"AutoCoCD with the same settings on {len(rows)} networks: "
+        f"AutoCoCD with the same settings{_but_budgets(series)} on {len(rows)} networks: "
         f"{risen or 'none'} of {runs} runs ended above where it started."
         if runs
         else ""
     ]
-    if ends:
+    if ended:
         said.append(
-            f"Its median is the better one on {wins} of the {ends} networks on which CoCD with the "
-            f"paper's settings comes to an end at all."
+            f"Its median is the better one on {sum(ended)} of the {len(ended)} networks on which "
+            f"most runs of CoCD with the paper's settings do not diverge."
         )
     return Table("One set of defaults", columns, tuple(rows), 4, tuple(best)), [*filter(None, said)]
+
+
+def _but_budgets(series: Sequence[Series]) -> str:
+    """Where they are not the same: B by task."""
+    found = {s.task: s.settings.get("compute_budget") for s in series if s.method == AUTO}
+    if len(set(found.values())) < 2:
+        return ""
+    each = (f"{text.plain(B)} on {text.task(task)}" for task, B in found.items())
+    return f" but B ({text.listed(each)})"
 
 
 def _cell(series: Series) -> tuple[object, ...]:
@@ -103,19 +113,23 @@ def _cell(series: Series) -> tuple[object, ...]:
 def _median(series: Series) -> float:
     """Over seeds; one that diverged is the worst there is."""
     worst = -inf if series.accuracy else inf
-    ended = [
-        result.epochs[-1]["metric"] if result.status != "diverged" and result.epochs else worst
-        for result in series.results
-    ]
-    return median(ended)
+    last = [result.epochs[-1].get("metric") if result.epochs else None for result in series.results]
+    return median(
+        worst if value is None or result.status == "diverged" else value
+        for value, result in zip(last, series.results, strict=True)
+    )
 
 
 def _risen(series: Series) -> int:
     return sum(
-        result.status == "diverged"
-        or (len(result.epochs) > 1 and result.epochs[-1]["loss"] > result.epochs[0]["loss"])
+        result.status == "diverged" or (len(result.epochs) > 1 and _rose(result.epochs))
         for result in series.results
     )
+
+
+def _rose(epochs: Sequence[Row]) -> bool:
+    first, last = (epochs[i].get("loss") for i in (0, -1))
+    return last is None or (first is not None and last > first)
 
 
 def beside_the_first(title: str, head: str, series: Sequence[Series], first: Series) -> Table:
@@ -129,13 +143,16 @@ def beside_the_first(title: str, head: str, series: Sequence[Series], first: Ser
             ends, start = s.final.mean, base.mean
             ratio = f"{100 * (ends - start):+.2f}" if s.accuracy else f"{ends / start:.2f}"
         rows.append((s.label, outcome(s), ratio))
-    return Table(title, (head, "final metric", beside), tuple(rows), 1, (0,))
+    return Table(title, (head, "final metric", beside), tuple(rows), 1)
 
 
 def wrong_lengths(series: Sequence[Series], right: Series) -> list[str]:
     """What a first length costs that is wrong by ten."""
     base = right.final
     others = [s.final.mean for s in series if s is not right and s.final and not s.diverged]
+    where = f"{text.task(right.task)}: a first length that is wrong by ten"
+    if gone := [s.label for s in series if s is not right and s.diverged]:
+        return [f"{where} can diverge: {text.listed(gone)} did."]
     if not base or not others:
         return []
     if right.accuracy:
@@ -145,4 +162,4 @@ def wrong_lengths(series: Sequence[Series], right: Series) -> list[str]:
         lost = max(others) / base.mean - 1
         ending = f"with at most {lost:.0%} more of the loss" if lost >= 0 else "no higher"
     either = " in either direction" if len(others) > 1 else ""
-    return [f"{text.task(right.task)}: a first length that is wrong by ten{either} ends {ending}."]
+    return [f"{where}{either} ends {ending}."]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from . import paper, text
 from .series import Series, Spread, better
-from .words import after, compare
+from .words import after, compare, how_many
 
 
 def ordered(series: Sequence[Series], vary: str) -> list[tuple[float, Series]]:
@@ -22,7 +22,7 @@ def chain(series: Sequence[Series], vary: str) -> str:
     parts = []
     for value, s in ordered(series, vary):
         final = None if s.diverged else s.final
-        shown = "diverged" if s.diverged else "no value yet"
+        shown = how_many(s) if s.diverged else "no value yet"
         if final is not None and s.reached:
             shown = text.metric(final.mean, accuracy=s.accuracy)
             if s.reached < s.epochs:
@@ -144,6 +144,9 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
     return out
 
 
+_VERDICTS = {"better": "better", "worse": "worse", "level": "level", "none": "no verdict"}
+
+
 def resnet(where: str, series: Sequence[Series]) -> list[str]:
     """ResNet-20: memory against none."""
     bare = [s for s in series if s.settings.get("decay", 0 if s.method == "bccd" else 1) == 0]
@@ -156,7 +159,7 @@ def resnet(where: str, series: Sequence[Series]) -> list[str]:
         ]
         if found:
             parts = (
-                f"γ {text.plain(s.settings['decay'])} {c.verdict or 'the same'}"
+                f"γ {text.plain(s.settings['decay'])} {_VERDICTS.get(c.verdict, 'the same')}"
                 f" ({_value(c.left, s.accuracy)})"
                 for s, c in found
             )

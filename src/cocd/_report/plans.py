@@ -55,7 +55,7 @@ def smoothing(name: str, series: list[Series]) -> Content:
         for task in _tasks(series)
     )
     return Content(
-        charts=[Chart(name, "Validation loss over epochs", panels, 1)],
+        charts=[Chart(name, "Held-out loss over epochs", panels, 1)],
         tables=[finals("Final loss", series)],
         sentences=words.standings(series),
         against_paper=claims.smoothing(series),
@@ -265,7 +265,10 @@ PLANS = {
         ablation,
     ),
     "figure-random": Plan(
-        "Random directions", "CoCD, SPSA and ZO-SGD at equal evaluations.", random
+        "Random directions",
+        "CoCD, SPSA and ZO-SGD at equal evaluations. Here a probe of one coordinate recomputes "
+        "what it changes; a direction changes all.",
+        random,
     ),
     "table-memory": Plan("Memory", "Optimizer state and peak memory of a step.", memory),
     "figure-resnet": Plan("ResNet-20", "Appendix: ResNet-20 on CIFAR-10, by γ.", resnet),

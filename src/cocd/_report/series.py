@@ -180,7 +180,8 @@ def group(results: Iterable[Result]) -> list[Series]:
     for result in results:
         identity = [result.run[name] for name in (*_IDENTITY, *_BUDGET)]
         members.setdefault(json.dumps(identity, sort_keys=True), []).append(result)
-        differs = any(row.get("metric") != row.get("loss") for row in result.epochs)
+        both = [(row.get("metric"), row.get("loss")) for row in result.epochs]
+        differs = any(None not in pair and pair[0] != pair[1] for pair in both)
         accuracy[result.run["task"]] = accuracy.get(result.run["task"], False) or differs
     series = [
         Series(tuple(sorted(found, key=lambda r: (r.run["seed"], r.run["key"]))), accuracy[task])

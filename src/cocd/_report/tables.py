@@ -48,7 +48,7 @@ def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = N
         row = [text.task(s.task), name]
         row += [s.run["split"]] if several else []
         row += [outcome(s), _deviation(deviation, s.accuracy), str(len(s.results))]
-        row += [_paper_metric(known, s.accuracy)] if with_paper else []
+        row += [_paper_metric(known, s)] if with_paper else []
         row += [text.number(seconds.mean) if seconds else "–"]
         row += [_number(known.seconds if known else None)] if with_paper else []
         row += [_evaluations(s, evaluations.mean if evaluations else None)]
@@ -68,8 +68,11 @@ def _entry(series: Series) -> paper.Entry | None:
     return paper.entry(series.task, series.method, series.settings)
 
 
-def _paper_metric(known: paper.Entry | None, accuracy: bool) -> str:
-    return text.metric(known.metric, accuracy=accuracy) if known else "–"
+def _paper_metric(known: paper.Entry | None, series: Series) -> str:
+    if known is None:
+        return "–"
+    shown = text.metric(known.metric, accuracy=series.accuracy)
+    return shown if series.epochs == paper.EPOCHS else f"{shown} after {paper.EPOCHS} epochs"
 
 
 def _deviation(value: float | None, accuracy: bool) -> str:

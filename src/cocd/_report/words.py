@@ -19,7 +19,7 @@ _TEST_ROWS = 10_000  # of MNIST and of CIFAR-10
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two series at the last epoch that both have; a side without a value diverged."""
+    """Two series at the last epoch that both have; a side without a value diverged, all of it."""
 
     one: Series
     other: Series
@@ -29,11 +29,13 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, ``level`` or '' (nothing to say).
+        """``better``, ``worse``, ``level``, ``none`` or '' (nothing to say).
 
         Level is where ranges over seeds overlap, or where accuracies differ by less than the choice
-        of test rows makes them differ.
+        of test rows makes them differ. None is where some seeds diverged and others did not.
         """
+        if any(0 < len(s.diverged) < len(s.results) for s in (self.one, self.other)):
+            return "none"
         if self.left is None or self.right is None:
             if self.left is None and self.right is None:
                 return ""
@@ -41,8 +43,7 @@ class Comparison:
         several = min(len(self.left.values), len(self.right.values)) > 1
         if several and self.left.low <= self.right.high and self.right.low <= self.left.high:
             return "level"
-        gap, p = abs(self.left.mean - self.right.mean), self.right.mean
-        if gap == 0 or (self.one.accuracy and gap**2 < 4 * 2 * p * (1 - p) / _TEST_ROWS):
+        if _level(self.left.mean, self.right.mean, self.one.accuracy):
             return "level"
         wins = better(self.left.mean, self.right.mean, accuracy=self.one.accuracy)
         return "better" if wins else "worse"
@@ -50,12 +51,26 @@ class Comparison:
     @property
     def amount(self) -> str:
         """The other's value, and how it compares with ours."""
+        if self.other.diverged:
+            return how_many(self.other)
         if self.right is None:
-            return "diverged"
+            return "no value"
         shown = text.metric(self.right.mean, accuracy=self.one.accuracy)
         if self.left is None:
             return shown
         return f"{shown}, {difference(self.right.mean, self.left.mean, self.one.accuracy)}"
+
+
+def _level(a: float, b: float, accuracy: bool) -> bool:
+    """Equal, or accuracies that differ by less than the choice of test rows makes them differ."""
+    gap = abs(a - b)
+    return gap == 0 or (accuracy and gap**2 < 4 * 2 * b * (1 - b) / _TEST_ROWS)
+
+
+def how_many(series: Series) -> str:
+    """How many of its seeds diverged."""
+    count, total = len(series.diverged), len(series.results)
+    return "diverged" if count == total == 1 else f"diverged, {count} of {text.seeds(total)}"
 
 
 def compare(one: Series, other: Series) -> Comparison | None:
@@ -66,7 +81,7 @@ def compare(one: Series, other: Series) -> Comparison | None:
     epoch = min(whole, default=0)
     if not epoch:
         return None
-    left, right = (None if s.diverged else s.at(epoch) for s in (one, other))
+    left, right = (s.at(epoch) for s in (one, other))
     if any(v is None and not s.diverged for v, s in ((left, one), (right, other))):
         return None
     return Comparison(one, other, epoch, left, right)
@@ -120,9 +135,11 @@ def headline(series: Sequence[Series]) -> list[str]:
                 if not same or rival.method == OURS or rival.first_order or not _alike(ours, rival):
                     continue
                 made = compare(ours, rival)
-                if made is not None and made.verdict:
+                if made is not None and made.verdict in _VERDICTS:
                     tasks = found.setdefault(rival.label, {}).setdefault(made.verdict, [])
-                    tasks.append(text.task(ours.task))
+                    early = made.epoch < ours.epochs
+                    when = f" ({after(made.epoch, ours.epochs)})" if early else ""
+                    tasks.append(text.task(ours.task) + when)
         against = [
             f"{rival}, {text.listed(_VERDICTS[v] + ' on ' + text.listed(t) for v, t in by.items())}"
             for rival, by in found.items()
@@ -144,12 +161,13 @@ def _alike(one: Series, other: Series) -> bool:
 
 
 def _standing(where: str, named: dict[int, str], ours: Series, found: list[Comparison]) -> str:
-    by = {v: [c for c in found if c.verdict == v] for v in ("better", "worse", "level")}
+    by = {v: [c for c in found if c.verdict == v] for v in ("better", "worse", "level", "none")}
     phrases = []
     for verdict, words in (
         ("better", "better than"),
         ("worse", "worse than"),
-        ("level", "not to be told apart, by the ranges over seeds, from"),
+        ("level", "not to be told apart from"),
+        ("none", "no verdict against"),
     ):
         if by[verdict]:
             them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by[verdict])
@@ -158,12 +176,13 @@ def _standing(where: str, named: dict[int, str], ours: Series, found: list[Compa
         return ""
     epochs = sorted({c.epoch for c in found if c.verdict})
     if ours.diverged:
-        state = f"diverged ({len(ours.diverged)} of {text.seeds(len(ours.results))})"
+        state = how_many(ours)
     else:
         value = ours.at(epochs[-1])
         shown = text.spread(value, accuracy=ours.accuracy) if value else "no value"
         state = f"{shown} {after(epochs[-1], ours.epochs)}, {text.seeds(len(ours.results))}"
-    early = "" if len(epochs) == 1 else " Runs of which fewer epochs are done are compared there."
+    shorter = len(epochs) > 1 or (not ours.diverged and epochs[-1] < ours.reached)
+    early = " Runs of which fewer epochs are done are compared there." if shorter else ""
     return f"{where}, {named[id(ours)]}: {state}; {'; '.join(phrases)}.{early}"
 
 
@@ -220,8 +239,7 @@ def against_paper(series: Sequence[Series]) -> list[str]:
         split = f", {s.run['split']} split" if s.run["split"] not in ("", "test") else ""
         head = f"{text.task(s.task)}, {name}{split}: paper {theirs}"
         if s.diverged:
-            count = f"{len(s.diverged)} of {text.seeds(len(s.results))}"
-            sentences.append(f"{head}, ours diverged ({count}).")
+            sentences.append(f"{head}, ours {how_many(s)}.")
         elif (value := s.at(s.reached)) is not None:
             ours = text.spread(value, accuracy=s.accuracy)
             gap = difference(value.mean, known.metric, s.accuracy)
@@ -229,6 +247,10 @@ def against_paper(series: Sequence[Series]) -> list[str]:
             word = "better" if wins else "worse"
             if value.mean == known.metric:
                 gap, word = "no difference", "equal"
+            elif _level(value.mean, known.metric, s.accuracy):
+                word = "level: the choice of test rows makes as much"
+            elif len(value.values) > 1 and value.low <= known.metric <= value.high:
+                word = "level: within our range"
             when = after(s.reached, s.epochs)
             head += f" after {paper.EPOCHS} epochs"
             sentences.append(f"{head}, ours {ours} {when}; {gap} ({word}).")
@@ -266,6 +288,11 @@ def notes(series: Sequence[Series]) -> list[str]:
     trained = [s for s in series if any(r.epochs for r in s.results) and not s.run["smoke"]]
     splits = {s.run["split"] for s in trained}
     out = [sentence for name, sentence in _SPLITS.items() if name in splits]
+    if any(s.diverged for s in trained):
+        out.append(
+            "Diverged: the held-out loss is a million times the first or not finite, or a step "
+            "could not be taken. A run that ends above its start has not diverged in this sense."
+        )
     used = sorted({str(s.settings.get("activation", "")) for s in trained} - {""})
     if used:
         out.append(f"The paper names no activation; these runs use {text.listed(used)}.")
@@ -309,6 +336,6 @@ def _lightness(where: str, series: Sequence[Series]) -> list[str]:
         return []
     return [
         f"{where}: with one evaluation a probe a step of CoCD (M = 1) peaks at "
-        f"{closure / backward:.2f} times the memory of backpropagation with SGD; with many probes "
-        f"at once, for speed, at {traced / backward:.2f} times."
+        f"{closure / backward:.1f} times the memory of backpropagation with SGD; with many probes "
+        f"at once, for speed, at {traced / backward:.1f} times."
     ]
