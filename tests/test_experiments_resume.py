@@ -83,7 +83,8 @@ def said(folder: Path, name: str) -> str:
 
 def rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """By file, without what no two runs have in common."""
-    passing = ("seconds", "started", "command", "peak_bytes")
+    peaks = ("peak_bytes", "least_peak_bytes", "most_peak_bytes")
+    passing = ("seconds", "started", "command", *peaks)
     return {
         path.parent.name: [
             {name: value for name, value in row.items() if name not in passing}

@@ -171,7 +171,7 @@ def _list(title: str, own: list[Series], varied: list[str], best: tuple[int, ...
 # What stands first, where it is measured.
 _MEASURES = (
     *("network", "n", "parameters", "compute_budget", "error", "minibatch_error", "bound"),
-    *("weight_bytes", "state_bytes", "peak_bytes"),
+    *("weight_bytes", "state_bytes", "peak_bytes", "least_peak_bytes", "most_peak_bytes"),
 )
 
 
