@@ -172,3 +172,38 @@ def test_the_guard_does_not_take_noise_around_nothing_for_an_explosion(mean):
         for loss in torch.randn(2_000, generator=generator).tolist():
             assert not restored.is_lost(mean + loss, [x], 10)
         assert any(restored.is_lost(float("inf"), [x], 10) for _ in range(20))
+
+
+def test_a_step_that_fails_in_its_search_counts_nothing():
+    x = torch.tensor([3.0, 3.0], requires_grad=True)
+    optimizer = cocd.AutoCoCD([x], compute_budget=2)
+    calls = 0
+
+    def closure():
+        nonlocal calls
+        calls += 1
+        if calls == 6:  # base, four probes, and the first along the step
+            raise OSError("the device is gone")
+        return ((x - 1) ** 2).sum() + (float("inf") if calls == 2 else 0.0)
+
+    with pytest.raises(OSError, match="gone"):
+        optimizer.step(closure)
+    assert calls == 6 and optimizer.skipped == 0 and x.tolist() == [3.0, 3.0]
+
+
+def test_the_part_of_a_step_goes_on_falling_when_a_short_memory_grows():
+    x = torch.ones(8, requires_grad=True)
+    optimizer = cocd.AutoCoCD([x], compute_budget=2, memory_budget=4)
+    for _ in range(40):
+        optimizer.step(lambda: (x**2).sum())
+    assert optimizer._schedule.done == 10
+    part = optimizer._part()
+    y = torch.ones(2, requires_grad=True)
+    optimizer.add_param_group({"params": [y]})
+    optimizer.step(lambda: (x**2).sum() + (y**2).sum())
+    assert optimizer._schedule.done == 82 / 10
+    assert optimizer._part() < 1.1 * part
+
+    again = cocd.AutoCoCD([{"params": [x]}, {"params": [y]}], compute_budget=2, memory_budget=4)
+    again.load_state_dict(optimizer.state_dict())
+    assert again._part() == optimizer._part()

@@ -184,8 +184,8 @@ class AutoCoCD(CoordinateMethod):
             c, sign = known, 1 if sides == "forward" else -1
             g -= sign * times * eps * c / 2
         slopes = torch.from_numpy(g)
-        finite = self._check_finite(block, slopes)
         step = self._search(evaluate, loss, places, g, c, eps, options)
+        finite = self._check_finite(block, slopes)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
 
         for observe in self._observers:
@@ -301,7 +301,7 @@ class AutoCoCD(CoordinateMethod):
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
         assert isinstance(self._schedule, Cyclic)
-        return self._PART / sqrt(1 + self._schedule.count / self._schedule.n / self._SWEEPS)
+        return self._PART / sqrt(1 + self._schedule.done / self._SWEEPS)
 
     def _left(self, evaluate: Evaluations) -> float:
         """1, and along a line to nearly 0 as the last of the announced evaluations are made."""

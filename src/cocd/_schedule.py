@@ -50,11 +50,17 @@ class Cyclic:
 
     def __init__(self, n: int) -> None:
         self.count = 0
+        self.gone = 0  # refreshes before the first that is counted
         self.sweeps = [Sweep(0, 0, n)]
 
     @property
     def n(self) -> int:
         return self.sweeps[-1].n
+
+    @property
+    def done(self) -> float:
+        """How often the coordinates that there are now could have been swept so far."""
+        return (self.gone + self.count) / self.n
 
     def next(self, budget: int) -> list[Stretch]:
         return list(self.order(self.count, self.count + budget))
@@ -90,7 +96,7 @@ class Cyclic:
     def forget(self, keep: int) -> None:
         """Number the refreshes from the oldest of the last `keep` on."""
         gone = self.count - keep
-        self.count = keep
+        self.count, self.gone = keep, self.gone + gone
         pieces = []
         for i, sweep in enumerate(self.sweeps):
             nxt = self.sweeps[i + 1].start if i + 1 < len(self.sweeps) else None
@@ -109,10 +115,11 @@ class Cyclic:
                 yield sweep, end
 
     def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "sweeps": [list(sweep) for sweep in self.sweeps]}
+        sweeps = [list(sweep) for sweep in self.sweeps]
+        return {"count": self.count, "gone": self.gone, "sweeps": sweeps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count = int(state["count"])
+        self.count, self.gone = int(state["count"]), int(state.get("gone", 0))
         self.sweeps = [Sweep(*map(int, sweep)) for sweep in state["sweeps"]]
 
 
