@@ -360,7 +360,8 @@ def test_the_leaking_split_is_named(tmp_path):
 
 
 def test_commands_name_no_folder_of_a_machine(seeds):
-    assert section_of(seeds, "table-main").commands == ("cocd reproduce table-main --data DIR",)
+    made = section_of(seeds, "table-main").commands
+    assert made == ("cocd reproduce table-main --seeds 0,1,2",)
 
 
 # --- plans -------------------------------------------------------------------------------
@@ -378,7 +379,14 @@ def made(tmp_path_factory):
 
 def test_sections_stand_in_the_papers_order(made):
     assert list(made) == [
-        *("table-main", "figure-smoothing", "figure-ablation", "figure-random", "table-memory"),
+        *(
+            "overview",
+            "table-main",
+            "figure-smoothing",
+            "figure-ablation",
+            "figure-random",
+            "table-memory",
+        ),
         *("figure-resnet", "figure-error-bound", "tune", "adaptive"),
     ]
 
@@ -559,12 +567,13 @@ def test_command_writes_page_figures_and_markdown(seeds, capsys):
     code = _cli.main(["report", str(seeds), "--out", str(out), "--markdown", str(document)])
     assert code == 0
     assert capsys.readouterr().out.split() == [str(out / "index.html"), str(document)]
-    assert {f.name for f in (out / "figures").iterdir()} == {"table-main.png", "table-main.svg"}
+    names = {f"{name}.{kind}" for name in ("overview", "table-main") for kind in ("png", "svg")}
+    assert {f.name for f in (out / "figures").iterdir()} == names
     content = document.read_text()
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", content):
         assert (document.parent / picture).is_file()
     assert "| SARCOS | CoCD | **27.00 (25.00 to 30.00)** | 2.65 | 3 | 31.18 after" in content
-    assert "cocd reproduce table-main --data DIR" in content
+    assert "cocd reproduce table-main --seeds 0,1,2" in content
     assert "/home/" not in content
 
 

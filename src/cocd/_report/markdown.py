@@ -37,15 +37,16 @@ def _section(section: Section, figures: str) -> str:
         parts.append(" ".join(section.cautions) + "\n")
     if section.notes:
         parts.append(" ".join(section.notes) + "\n")
+    tables = [_table(table) for table in section.tables]
+    charts = [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.charts]
+    parts += charts + tables if section.figure_first else tables + charts
     if section.sentences:
         parts.append("What the rows say:\n\n" + _list(section.sentences))
     if section.against_paper:
         parts.append("Beside the paper:\n\n" + _list(section.against_paper))
-    tables = [_table(table) for table in section.tables]
-    charts = [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.charts]
-    parts += charts + tables if section.figure_first else tables + charts
     parts += [f"![{c.title}]({figures}/{c.name}.svg)\n" for c in section.coherence.most]
-    parts.append(_settings(section.runs))
+    if section.runs.rows:
+        parts.append(_settings(section.runs))
     return "\n".join(parts)
 
 

@@ -22,7 +22,7 @@ def page(rows: Rows, sections: Sequence[Section]) -> str:
     """The page as text."""
     parts = {
         "style": style() + _asset("page.css"),
-        "summary": _summary(rows, sections),
+        "summary": _summary(rows),
         "contents": _contents(sections),
         "sections": "".join(map(_section, sections)),
         "problems": _problems(rows),
@@ -38,20 +38,15 @@ def _asset(name: str) -> str:
     return asset(__package__ or "", f"assets/{name}")
 
 
-def _summary(rows: Rows, sections: Sequence[Section]) -> str:
+def _summary(rows: Rows) -> str:
     count = len(rows.results)
-    plans = len(sections)
+    plans = len({r.run["plan"] for r in rows.results})
     unfinished = sum(r.status == "unfinished" for r in rows.results)
     diverged = sum(r.status == "diverged" for r in rows.results)
     text = f"{count} run{'s' * (count != 1)} of {plans} plan{'s' * (plans != 1)}"
     text += f"; {diverged} diverged" if diverged else ""
     text += f"; {unfinished} not finished yet" if unfinished else ""
-    out = f'<p class="lead">{text}.</p>'
-    # The main table's sentences are what most readers come for.
-    first = next((s for s in sections if s.plan == "table-main" and not s.smoke), None)
-    if first is not None and first.sentences:
-        out += f"<h2>In short</h2>{_list(first.sentences)}"
-    return out
+    return f'<p class="lead">{text}.</p>'
 
 
 def _contents(sections: Sequence[Section]) -> str:
@@ -61,31 +56,30 @@ def _contents(sections: Sequence[Section]) -> str:
 
 def _section(section: Section) -> str:
     name = escape(section.name)
-    main = section.plan == "table-main"
     parts = [f'<section id="{name}"><h2>{escape(section.title)}</h2>']
     if section.about:
         parts.append(f'<p class="about">{escape(section.about)}</p>')
     parts.append("".join(f'<p class="caution">{escape(text)}</p>' for text in section.cautions))
     if section.notes:
         parts.append(f'<p class="about">{escape(" ".join(section.notes))}</p>')
-    if section.sentences and not main:
-        parts.append(f"<h3>What the rows say</h3>{_list(section.sentences)}")
-    if section.against_paper:
-        parts.append(f"<h3>Beside the paper</h3>{_list(section.against_paper)}")
     command = "".join(f"<code>{escape(text)}</code>" for text in section.commands)
     command = f'<div class="command">{command}</div>' if command else ""
     tables = [_table(table) for table in section.tables]
     charts = [_figure(chart, command) for chart in section.charts]
     parts += charts + tables if section.figure_first else tables + charts
+    if section.sentences:
+        parts.append(f"<h3>What the rows say</h3>{_list(section.sentences)}")
+    if section.against_paper:
+        parts.append(f"<h3>Beside the paper</h3>{_list(section.against_paper)}")
     if not section.charts:
         parts.append(command)
     parts += [_figure(chart, command) for chart in section.coherence.most]
     if section.coherence.rest:
         inner = "".join(_figure(chart, command) for chart in section.coherence.rest)
         parts.append(_details("More on coherence, also by tensor", inner))
-    count = len(section.runs.rows)
-    label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
-    parts.append(_details(label, _table(section.runs, titled=False)))
+    if count := len(section.runs.rows):
+        label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
+        parts.append(_details(label, _table(section.runs, titled=False)))
     parts.append("</section>")
     return "".join(parts)
 

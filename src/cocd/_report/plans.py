@@ -43,7 +43,7 @@ def main(name: str, series: list[Series]) -> Content:
     return Content(
         charts=[Chart(name, "Held-out loss or accuracy over epochs", panels, min(len(panels), 3))],
         tables=[finals("Final metric, time and evaluations", series)],
-        sentences=[*words.headline(series), *words.standings(series)],
+        sentences=words.standings(series),
         against_paper=words.against_paper(series),
     )
 

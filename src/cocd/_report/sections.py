@@ -1,14 +1,14 @@
-"""One section for each plan: its charts, tables and sentences. Page and markdown print these."""
+"""In short, then a section for each plan: what page and markdown print."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from . import words
+from . import overview, words
 from .charts import Chart
 from .coherence import Coherence, coherence
+from .commands import commands
 from .plans import PLANS, Plan, generic
 from .read import Result
 from .series import Series, group, rank
@@ -17,7 +17,7 @@ from .tables import Table, runs
 
 @dataclass(frozen=True)
 class Section:
-    """All that is shown of a plan."""
+    """All that is shown of a plan, or of the main results in short."""
 
     plan: str
     title: str
@@ -35,7 +35,7 @@ class Section:
 
     @property
     def figure_first(self) -> bool:
-        """Whether the plan is a figure of the paper, so that its tables come second."""
+        """Whether it is about a picture, as the figures of the paper are: tables come second."""
         return self.plan.startswith("figure-")
 
     @property
@@ -45,20 +45,26 @@ class Section:
 
 
 def sections(results: Sequence[Result]) -> list[Section]:
-    """A section for each plan that has rows, the paper's in its order and then the others."""
+    """In short, then each plan that has rows: the paper's in its order, then the others."""
     series = group(results)
     keys = {(s.plan, bool(s.run["smoke"])) for s in series}
     order = sorted(keys, key=lambda key: (key[1], rank(key[0], tuple(PLANS))))
-    return [
-        _section(
-            plan, smoke, [s for s in series if (s.plan, bool(s.run["smoke"])) == (plan, smoke)]
-        )
-        for plan, smoke in order
-    ]
+    made = [_in_short(own)] if (own := overview.chosen(series)) else []
+    for plan, smoke in order:
+        own = [s for s in series if (s.plan, bool(s.run["smoke"])) == (plan, smoke)]
+        known = PLANS.get(plan, Plan(plan.replace("-", " ").capitalize(), "", generic))
+        made.append(_section(known, plan, smoke, own))
+    return made
 
 
-def _section(plan: str, smoke: bool, series: list[Series]) -> Section:
-    known = PLANS.get(plan, Plan(plan.replace("-", " ").capitalize(), "", generic))
+def _in_short(series: list[Series]) -> Section:
+    """One picture and its sentences; settings, coherence and cautions are with the plans."""
+    known = Plan(overview.TITLE, overview.ABOUT, overview.overview)
+    whole = _section(known, overview.NAME, False, series)
+    return replace(whole, coherence=Coherence((), ()), runs=replace(whole.runs, rows=()), notes=())
+
+
+def _section(known: Plan, plan: str, smoke: bool, series: list[Series]) -> Section:
     name = f"{plan}-smoke" if smoke else plan
     content = known.build(name, series)
     return Section(
@@ -77,33 +83,3 @@ def _section(plan: str, smoke: bool, series: list[Series]) -> Section:
         tables=tuple(t for t in content.tables if t.rows),
         runs=runs(series),
     )
-
-
-def commands(results: Iterable[Result]) -> tuple[str, ...]:
-    """The commands that made the rows, each once, without the folders of a machine.
-
-    >>> one = Result({"command": "cocd reproduce tune --data /home/me/data"}, (), (), None, "")
-    >>> commands([one, one])
-    ('cocd reproduce tune --data DIR',)
-    """
-    found: dict[str, None] = {}
-    for result in results:
-        if result.run["command"]:
-            found[_portable(str(result.run["command"]))] = None
-    return tuple(sorted(found))
-
-
-def _portable(command: str) -> str:
-    try:
-        parts = shlex.split(command)
-    except ValueError:
-        return command
-    out: list[str] = []
-    for part in parts:
-        name, equals, _ = part.partition("=")
-        if name in ("--data", "--out") and equals:
-            part = f"{name}=DIR"
-        elif out and out[-1] in ("--data", "--out"):
-            part = "DIR"
-        out.append(part)
-    return shlex.join(out)

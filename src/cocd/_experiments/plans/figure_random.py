@@ -28,5 +28,5 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
         yield paper.make(NAME, task, method, f"{name} ({label})", {"eps": EPS}, **common)
     for entry, method, label in FAIR:
         own = TUNED[task].get(entry, its_own)
-        if own != its_own and entry != "bccd-float64":
+        if own != its_own and entry not in ("bccd-float64", "cocd-budget"):
             yield paper.make(NAME, task, method, label, own, **common)

@@ -17,6 +17,7 @@ EPOCHS = paper.EPOCHS
 # Entry of `TUNED`, method, label. What is not tuned on a task is left out there.
 FAIR = (
     ("cocd", "cocd", "CoCD (tuned)"),
+    ("cocd-budget", "cocd", "CoCD (tuned, other B)"),
     ("bccd-float64", "bccd", "BCCD (float64, best eps)"),
     ("bccd", "bccd", "BCCD (tuned)"),
     ("random", "random", "Random coordinates (tuned)"),

@@ -19,6 +19,7 @@ Grid = list[dict[str, Setting]]
 
 LABELS = {
     "cocd": "CoCD",
+    "cocd-budget": "CoCD (other budgets)",
     "bccd": "BCCD",
     "bccd-float64": "BCCD (float64, paper's lr)",
     "random": "Random coordinates",
@@ -31,6 +32,12 @@ def _cocd(*triples: tuple[float, float, float]) -> Grid:
     return [{"decay": decay, "lr": lr, "eps": eps} for decay, lr, eps in triples]
 
 
+def _budgets(*four: tuple[int, float, float, float]) -> Grid:
+    return [
+        {"compute_budget": B, "decay": decay, "lr": lr, "eps": eps} for B, decay, lr, eps in four
+    ]
+
+
 def _grid(rates: tuple[float, ...], radii: tuple[float, ...]) -> Grid:
     return [{"lr": lr, "eps": eps} for lr, eps in product(rates, radii)]
 
@@ -41,7 +48,8 @@ def _float64(*radii: float) -> Grid:
 
 # CoCD applies an estimate 1 / (1 - gamma) times, at most once a step of a sweep: the larger gamma
 # is, the smaller the rates that are tried. Directions estimate with a variance of n / directions
-# times the slope's square, so their rates are as much smaller than a gradient's.
+# times the slope's square, so their rates are as much smaller than a gradient's. Other budgets are
+# tried at equal evaluations, so with fewer or more steps, and without memory (gamma 0) too.
 GRIDS: dict[str, dict[str, Grid]] = {
     "sarcos": {
         "cocd": _cocd(
@@ -50,6 +58,14 @@ GRIDS: dict[str, dict[str, Grid]] = {
             *((0.95, lr, 1.0) for lr in (5e-3, 0.01, 0.02)),
             *((0.9, lr, eps) for lr, eps in ((0.02, 1.0), (0.02, 0.3), (0.05, 1.0))),
             *((0.5, 0.1, eps) for eps in (0.3, 1.0)),
+        ),
+        "cocd-budget": _budgets(
+            *((16, decay, lr, 1.0) for decay, lr in ((0.0, 0.1), (0.0, 0.2), (0.5, 0.1))),
+            *((16, 0.9, lr, 1.0) for lr in (0.01, 0.02)),
+            *((256, decay, 0.1, 1.0) for decay in (0.0, 0.5)),
+            *((256, 0.9, lr, 1.0) for lr in (0.02, 0.05)),
+            (256, 0.99, 5e-3, 1.0),
+            *((1024, decay, lr, 0.3) for decay, lr in ((0.9, 0.02), (1.0, 0.01))),
         ),
         "bccd": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 0.3, 1.0)),
         "bccd-float64": _float64(1e-6, 1e-3, 1e-2, 1e-1, 1.0),
@@ -68,13 +84,17 @@ GRIDS: dict[str, dict[str, Grid]] = {
             *((0.9, lr, 0.1) for lr in (0.1, 0.2)),
             *((0.5, lr, 0.1) for lr in (0.25, 0.5)),
         ),
+        "cocd-budget": _budgets(
+            *((64, decay, lr, 0.1) for decay, lr in ((0.0, 0.5), (0.5, 0.5), (0.9, 0.1))),
+            *((1024, decay, lr, 0.1) for decay, lr in ((0.5, 0.5), (0.9, 0.1), (0.9, 0.2))),
+        ),
         "bccd": [
             *_grid((0.1, 0.25), (0.01, 0.1, 1.0)),
             {"lr": 0.5, "eps": 0.01},
             *_grid((0.5, 1.0, 2.0, 4.0), (0.1,)),
         ],
         "bccd-float64": _float64(1e-6, 1e-3, 1e-1),
-        "random": _grid((0.5, 1.0, 2.0, 4.0), (0.1,)),
+        "random": _grid((0.5, 1.0, 2.0, 4.0, 8.0), (0.1,)),
         "spsa": _grid((5e-4, 1e-3, 2e-3, 5e-3), (1e-3,)),
         "zosgd": _grid((5e-4, 1e-3, 2e-3, 5e-3), (1e-3,)),
     },
@@ -82,7 +102,7 @@ GRIDS: dict[str, dict[str, Grid]] = {
         "cocd": _cocd((0.9, 0.1, 0.1), (0.5, 0.5, 0.1), (0.99, 0.02, 0.1), (0.95, 0.05, 0.1)),
         "bccd": _grid((1.0, 2.0), (0.1,)),
         "bccd-float64": _float64(1e-6, 1e-3, 1e-1),
-        "random": _grid((1.0, 2.0), (0.1,)),
+        "random": _grid((2.0, 4.0), (0.1,)),
         "spsa": _grid((1e-3, 2e-3, 5e-3), (1e-3,)),
         "zosgd": _grid((1e-3, 2e-3, 5e-3), (1e-3,)),
     },

@@ -12,10 +12,15 @@ TUNED: dict[str, dict[str, dict[str, Setting]]] = {
         "bccd": {"eps": 0.3, "lr": 0.2},
         "bccd-float64": {"dtype": "float64", "eps": 1e-6},
         "cocd": {"decay": 0.5, "eps": 1.0, "lr": 0.1},
+        "cocd-budget": {"compute_budget": 16, "decay": 0.9, "eps": 1.0, "lr": 0.02},
         "random": {"eps": 0.1, "lr": 0.2},
         "spsa": {"eps": 0.01, "lr": 1e-3},
         "zosgd": {"eps": 1e-3, "lr": 1e-3},
     },
-    "mnist": {},
+    "mnist": {
+        "bccd": {"eps": 0.1, "lr": 0.5},
+        "cocd": {"decay": 0.9, "eps": 0.1, "lr": 0.1},
+        "random": {"eps": 0.1, "lr": 2.0},
+    },
     "cifar10": {},
 }

@@ -1,0 +1,136 @@
+"""What the page begins with: one picture and the sentences that most readers come for."""
+
+import pytest
+from report_rows import SARCOS, everything, run_row, training, write
+
+from cocd._report import overview
+from cocd._report.commands import commands
+from cocd._report.markdown import markdown
+from cocd._report.page import page
+from cocd._report.read import Result, read
+from cocd._report.sections import sections
+from cocd._report.series import group
+
+BCCD = {**SARCOS, "decay": 0.0, "lr": 0.1}
+AUTO = {"activation": "tanh", "compute_budget": 64, "max_evaluations": 4_482_750}
+
+
+def main(folder, *, ours=25.0, rival=13.0, done=None, end="done"):
+    write(folder, training(run_row(label="CoCD (tuned)", settings=SARCOS), ours))
+    run = run_row(method="bccd", label="BCCD (tuned)", settings=BCCD)
+    write(folder, training(run, rival, done=done, end=end))
+
+
+def automatic(folder, final, **changes):
+    own = {**AUTO, **changes.pop("settings", {})}
+    run = run_row("adaptive", "sarcos", "auto", "AutoCoCD", group="queries", settings=own)
+    write(folder, training({**run, **changes}, final))
+
+
+def first(folder):
+    return sections(read(folder).results)[0]
+
+
+def test_it_comes_first_on_the_page_and_in_the_document(tmp_path):
+    everything(tmp_path)
+    rows = read(tmp_path)
+    made = sections(rows.results)
+    assert [section.plan for section in made[:2]] == ["overview", "table-main"]
+    text, document = page(rows, made), markdown(rows, made)
+    assert text.index('id="overview"') < text.index('id="table-main"')
+    assert document.index("## In short") < document.index("## Main results")
+    assert "figures/overview.svg" in document
+    # Settings and coherence stand once, with the plan.
+    assert made[0].runs.rows == () and not made[0].coherence.most
+
+
+def test_automatic_is_set_beside_the_best_of_the_others(tmp_path):
+    main(tmp_path)
+    automatic(tmp_path, 4.0)
+    assert first(tmp_path).sentences[-1] == (
+        "SARCOS, AutoCoCD: 4.00 after 50 epochs, one seed; ahead of the best of the others, "
+        "BCCD (tuned) (13.00, 3.25 times the loss)."
+    )
+
+
+def test_a_loss_is_said_too(tmp_path):
+    main(tmp_path, rival=2.0)
+    automatic(tmp_path, 4.0)
+    assert (
+        "behind the best of the others, BCCD (tuned) (2.00, 50 % less loss)"
+        in (first(tmp_path).sentences[-1])
+    )
+
+
+def test_runs_that_are_not_finished_are_compared_where_they_are(tmp_path):
+    main(tmp_path, ours=400.0, done=12, end="")
+    automatic(tmp_path, 4.0)
+    assert "after 12 of 50 epochs" in first(tmp_path).sentences[-1]
+
+
+def test_a_run_that_diverged_is_not_the_best(tmp_path):
+    main(tmp_path, rival=1.0, done=9, end="diverged")
+    automatic(tmp_path, 4.0)
+    assert "CoCD (tuned) (25.00" in first(tmp_path).sentences[-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"activation": "silu"}},
+        {"group": "robust"},
+        {"epochs": 5},
+        {"smoke": True},
+        {"task": "mnist"},
+    ],
+)
+def test_other_networks_tasks_and_lengths_are_left_out(tmp_path, changes):
+    main(tmp_path)
+    automatic(tmp_path, 4.0, **changes)
+    assert not [s for s in overview.chosen(group(read(tmp_path).results)) if s.method == "auto"]
+
+
+def test_gradients_and_the_paper_are_lines_across(tmp_path):
+    main(tmp_path)
+    write(tmp_path, training(run_row(method="sgd", label="SGD (oracle)", settings={}), 1.8))
+    (panel,) = first(tmp_path).charts[0].panels
+    assert panel.x == "evaluations of the loss"
+    assert [curve.name for curve in panel.curves] == ["CoCD (tuned)", "BCCD (tuned)"]
+    assert [line.name for line in panel.lines] == ["paper's CoCD 31.18", "SGD (oracle) 1.80"]
+
+
+def test_there_is_none_without_the_main_table(tmp_path):
+    automatic(tmp_path, 4.0)
+    assert [section.plan for section in sections(read(tmp_path).results)] == ["adaptive"]
+    write(tmp_path, training(run_row(settings=SARCOS, smoke=True, epochs=2), 25.0))
+    assert "overview" not in [section.plan for section in sections(read(tmp_path).results)]
+
+
+def made_by(*lines):
+    return commands(Result({"command": c, "seed": seed}, (), (), None, "") for c, seed in lines)
+
+
+def test_commands_of_many_sittings_are_brought_together():
+    assert made_by(
+        ("cocd reproduce table-main --task mnist --only 'CoCD (paper' --threads 2", 0),
+        ("cocd reproduce table-main --task=mnist --out runs --seeds 1,2", 1),
+        ("cocd reproduce table-main --task=mnist --out runs --seeds 1,2", 2),
+        ("cocd reproduce table-main --task cifar10", 0),
+        ("cocd reproduce tune --task sarcos mnist", 0),
+        ("cocd reproduce tune --task cifar10 --only BCCD", 0),
+    ) == (
+        "cocd reproduce table-main --task cifar10",
+        "cocd reproduce table-main --task mnist --seeds 0,1,2",
+        "cocd reproduce tune --task sarcos mnist cifar10",
+    )
+
+
+def test_a_length_of_its_own_keeps_the_runs_that_it_was_for():
+    whole, part = "cocd reproduce figure-error-bound", "--only mini-batches --epochs 3"
+    assert made_by((whole, 0), (f"{whole} {part}", 0)) == (whole, f"{whole} {part}")
+
+
+def test_commands_that_are_not_known_stay_as_they_are():
+    others = ["make all", "cocd reproduce 'unclosed", "cocd reproduce tune --new thing", "cocd"]
+    assert made_by(*((text, 0) for text in others), ("", 0)) == tuple(sorted(others))
+    assert made_by(("cocd reproduce tune --epochs", 0)) == ("cocd reproduce tune --epochs",)
