@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from ..runs import Run, Setting
 from . import paper
@@ -15,12 +16,19 @@ SMOKE_TASKS = ("sarcos",)
 EPOCHS = paper.EPOCHS // 10
 MOST = 12
 
+# The smoothing figure has a budget of its own and as many steps as the others: four times the
+# evaluations. So have the grids for it.
+WIDE = "-wide"
+WIDE_BUDGET = 256  # 2 % of 12,727, as the caption has it
+
 Grid = list[dict[str, Setting]]
 
 LABELS = {
     "cocd": "CoCD",
     "cocd-budget": "CoCD (other budgets)",
+    "cocd-wide": "CoCD (smoothing figure)",
     "bccd": "BCCD",
+    "bccd-wide": "BCCD (smoothing figure)",
     "bccd-float64": "BCCD (float64, paper's lr)",
     "random": "Random coordinates",
     "spsa": "SPSA",
@@ -67,7 +75,18 @@ GRIDS: dict[str, dict[str, Grid]] = {
             (256, 0.99, 5e-3, 1.0),
             *((1024, decay, lr, 0.3) for decay, lr in ((0.9, 0.02), (1.0, 0.01))),
         ),
+        "cocd-wide": _budgets(
+            *((WIDE_BUDGET, 0.0, lr, 0.3) for lr in (0.1, 0.2)),
+            *((WIDE_BUDGET, 0.5, lr, 0.3) for lr in (0.05, 0.1)),
+            *((WIDE_BUDGET, 0.9, lr, 0.3) for lr in (0.01, 0.02)),
+            *((WIDE_BUDGET, 0.99, lr, 0.3) for lr in (2e-3, 5e-3)),
+            *((WIDE_BUDGET, 1.0, lr, 0.3) for lr in (1e-3, 2e-3)),
+        ),
         "bccd": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 0.3, 1.0)),
+        "bccd-wide": [
+            {"compute_budget": WIDE_BUDGET, **own}
+            for own in _grid((0.05, 0.1, 0.2, 0.5), (0.1, 1.0))
+        ],
         "bccd-float64": _float64(1e-6, 1e-3, 1e-2, 1e-1, 1.0),
         "random": _grid((0.05, 0.1, 0.2, 0.5), (0.1, 1.0)),
         "spsa": [
@@ -114,5 +133,8 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     for entry, grid in GRIDS[task].items():
         method = entry.partition("-")[0]
         for own in grid:
-            rest = {"seed": seed, "epochs": epochs, "split": "validation", "group": entry}
+            rest: dict[str, Any] = {"seed": seed, "epochs": epochs, "group": entry}
+            if entry.endswith(WIDE):
+                rest["steps_per_epoch"] = paper.STEPS[task]
+            rest["split"] = "validation"
             yield paper.make(NAME, task, method, LABELS[entry], own, **rest)

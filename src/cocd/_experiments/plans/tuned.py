@@ -20,7 +20,7 @@ TUNED: dict[str, dict[str, dict[str, Setting]]] = {
     "mnist": {
         "bccd": {"eps": 0.1, "lr": 0.5},
         "cocd": {"decay": 0.9, "eps": 0.1, "lr": 0.1},
-        "random": {"eps": 0.1, "lr": 2.0},
+        "random": {"eps": 0.1, "lr": 4.0},
     },
     "cifar10": {},
 }
