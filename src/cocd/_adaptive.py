@@ -17,9 +17,11 @@ from ._guard import Guard
 from ._layout import Place, Spot, by_tensor, gather, put, spot
 from ._options import check_choice, check_count
 from ._probe import probe
+from ._room import Room
 from ._schedule import Cyclic, Schedule, Spread
 
-# Coordinates a step, of n: few, so that each is measured after the others have moved.
+# Coordinates a step at first: few, so that each is measured after the others have moved. And as
+# many steps a sweep at least, however many coordinates may move at once.
 _BUDGET, _STEPS_A_SWEEP = 64, 8
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
@@ -53,8 +55,9 @@ class AutoCoCD(CoordinateMethod):
             group's own `lr` to this first one, by which its steps are multiplied: so schedulers
             act on it.
         eps: the radius of the probes; None for 0.3.
-        compute_budget: B, coordinates probed a step; None for 64, or for an eighth of the
-            coordinates that there are at first, where that is fewer.
+        compute_budget: B, coordinates probed a step. None begins with 64, or an eighth of the
+            coordinates where that is fewer, and doubles it from sweep to sweep while they hardly
+            interact, up to that eighth.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -95,6 +98,7 @@ class AutoCoCD(CoordinateMethod):
         "_lengths",
         "_curvature",
         "_guard",
+        "_room",
     )
 
     def __init__(
@@ -121,6 +125,7 @@ class AutoCoCD(CoordinateMethod):
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
+        self._room = Room() if compute_budget is None else None  # None: B stays what it is
         self._pending = Step()
         super().__init__(
             params,
@@ -144,8 +149,11 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
-            few = max(1, self._schedule.n // _STEPS_A_SWEEP)
-            self.compute_budget = min(_BUDGET, few, self._memory.m)
+            self.compute_budget = min(_BUDGET, self._most())
+
+    def _most(self) -> int:
+        """As large as a budget that grows may become."""
+        return min(max(1, self._schedule.n // _STEPS_A_SWEEP), self._memory.m)
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -197,6 +205,8 @@ class AutoCoCD(CoordinateMethod):
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
             length.learn(step.tried, step.found)
+            if self._room is not None and self._room.is_left(length.value, self._done()):
+                self.compute_budget = max(B, min(2 * B, self._most()))
         self._pending = step
         self._loss = loss + self._penalty(options)
 
@@ -300,8 +310,12 @@ class AutoCoCD(CoordinateMethod):
 
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
+        return self._PART / sqrt(1 + self._done() / self._SWEEPS)
+
+    def _done(self) -> float:
+        """Sweeps so far."""
         assert isinstance(self._schedule, Cyclic)
-        return self._PART / sqrt(1 + self._schedule.done / self._SWEEPS)
+        return self._schedule.done
 
     def _left(self, evaluate: Evaluations) -> float:
         """1, and along a line to nearly 0 as the last of the announced evaluations are made."""
@@ -321,6 +335,7 @@ class AutoCoCD(CoordinateMethod):
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": [values.clone() for values in self._curvature],
             "guard": self._guard.state_dict(),
+            "room": self._room and self._room.state_dict(),
         }
 
     def _check_snapshot(self, saved: dict[str, Any]) -> None:
@@ -340,6 +355,8 @@ class AutoCoCD(CoordinateMethod):
         self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
         self._curvature = [values.to("cpu", copy=True) for values in saved["curvature"]]
         self._guard = Guard.of(saved["guard"])
+        room = saved.get("room")
+        self._room = room and Room(**room)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """After unpickling or copying."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from . import tasks
+from . import methods, tasks
 from .runner import Progress, Watch
 from .runs import Run
 from .training import Training
@@ -76,9 +76,11 @@ class Live:
 
     def begin(self, run: Run, progress: Progress) -> None:
         """The second bar is this run's."""
-        taken = progress.epoch * run.steps_per_epoch + progress.in_epoch
-        steps = max(1, run.epochs * run.steps_per_epoch)
-        self.bars.reset(self.line, total=steps, completed=taken, visible=True, status="")
+        whole = extent(run)
+        taken = whole * progress.epoch // max(1, run.epochs)
+        if not methods.grows(run):
+            taken += progress.in_epoch
+        self.bars.reset(self.line, total=whole, completed=taken, visible=True, status="")
         self.bars.update(self.line, description=describe(run))
 
     def step(self, run: Run, progress: Progress, training: Training) -> None:
@@ -89,13 +91,22 @@ class Live:
             f"epoch {progress.epoch + 1}/{run.epochs}  train {mean:.4g}  "
             f"{scores(run, progress.loss, progress.metric)}  {rate:,.0f} evaluations/s"
         )
-        self.bars.update(self.line, completed=training.steps, status=status)
+        taken = training.evaluations if methods.grows(run) else training.steps
+        self.bars.update(self.line, completed=taken, status=status)
 
     def row(self, run: Run, row: dict[str, Any]) -> None:
         """An end moves the plan's bar."""
         if row["row"] == "end":
-            self.bars.update(self.line, completed=row["step"], status=row["status"])
+            taken = row["evaluations" if methods.grows(run) else "step"]
+            self.bars.update(self.line, completed=taken, status=row["status"])
             self.bars.advance(self.plan)
+
+
+def extent(run: Run) -> int:
+    """How long a run is: in steps, or in evaluations where steps differ in these."""
+    if methods.grows(run):
+        return int(run.options["max_evaluations"])
+    return max(1, run.epochs * run.steps_per_epoch)
 
 
 def describe(run: Run) -> str:

@@ -50,6 +50,9 @@ METHODS = {
 }
 
 
+OWN = "auto"  # as a compute budget: what AutoCoCD finds by itself
+AUTOMATIC_BUDGET = 64  # where it begins
+
 # Parts of AutoCoCD that the ablation takes out.
 WITHOUT: dict[str, dict[str, Any]] = {
     "remembered curvature": {"_EVERY": 1},
@@ -80,6 +83,8 @@ def optimizer(run: Run, model: nn.Module) -> Any:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
     chosen: dict[str, Setting] = {n: options[n] for n in method.takes if n in options}
+    if grows(run):
+        del chosen["compute_budget"]  # it is the optimizer's own business
     if "memory_budget" in chosen:
         n = sum(p.numel() for p in model.parameters())
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
@@ -89,6 +94,11 @@ def optimizer(run: Run, model: nn.Module) -> Any:
     if (part := options.get("without")) is not None:
         build = type("AutoCoCD", (cocd.AutoCoCD,), WITHOUT[str(part)])
     return build(model.named_parameters(), **chosen)
+
+
+def grows(run: Run) -> bool:
+    """Whether the budget is left to the method, so that steps differ in their evaluations."""
+    return run.options.get("compute_budget") == OWN
 
 
 def scheduler(run: Run, optimizer: Any) -> LambdaLR | None:
@@ -114,7 +124,8 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
     if find(method).automatic:  # two evaluations a coordinate in every fourth sweep, else one
         changed = WITHOUT.get(str(settings.get("without")), {})
         every = int(changed.get("_EVERY", cocd.AutoCoCD._EVERY))
-        return (every + 1) * int(settings["compute_budget"]) // every + 3
+        B = settings["compute_budget"]
+        return (every + 1) * (AUTOMATIC_BUDGET if B == OWN else int(B)) // every + 3
     if "compute_budget" in settings:
         return 2 * int(settings["compute_budget"]) + 1
     return 1 if find(method).first_order else 2 * int(settings.get("directions", 1))

@@ -16,7 +16,7 @@ import torch
 import cocd
 
 from .. import networks
-from . import estimates, memory, tasks
+from . import estimates, memory, methods, tasks
 from .runs import Run
 from .store import Store, StoreError
 from .training import Training
@@ -125,7 +125,7 @@ def _train(
     how = ""
     while progress.epoch < run.epochs and not how:
         how = _steps(run, training, progress, watch, stop)
-        if not how and progress.in_epoch == run.steps_per_epoch:
+        if not how and _is_over(run, training, progress):
             how = _score(run, training, progress, store, watch)
         if not how:
             _save(store, training, progress)
@@ -148,7 +148,7 @@ def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop:
     began = looked = perf_counter()
     spent, clock = progress.seconds, process_time()
     how = ""
-    while progress.in_epoch < run.steps_per_epoch and not stop.asked:
+    while not _is_over(run, training, progress) and not stop.asked:
         try:
             loss = training.step()
         except cocd.NonFiniteLoss as error:
@@ -170,9 +170,17 @@ def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop:
     return how
 
 
+def _is_over(run: Run, training: Training, progress: Progress) -> bool:
+    """Whether the epoch has all its steps; or evaluations, where steps differ in these."""
+    if not methods.grows(run):
+        return progress.in_epoch >= run.steps_per_epoch
+    whole = int(run.options["max_evaluations"])
+    return training.evaluations * run.epochs >= whole * (progress.epoch + 1)
+
+
 def _score(run: Run, training: Training, progress: Progress, store: Store, watch: Watch) -> str:
     """The end of an epoch: its row; says if the run has diverged."""
-    train_loss = progress.total / run.steps_per_epoch
+    train_loss = progress.total / progress.in_epoch
     progress.epoch, progress.in_epoch, progress.total = progress.epoch + 1, 0, 0.0
     progress.loss, progress.metric = training.score()
     row = {**_epoch_row(training, progress, train_loss), **training.coherence()}

@@ -201,12 +201,15 @@ def automatic(name: str, series: list[Series]) -> Content:
         content.charts.append(Chart(name, title, panels, min(len(panels), 3)))
         content.tables.append(finals("The paper's number of evaluations", own))
         content.sentences += adaptive.soon(own)
+    if own := groups["defaults"]:
+        content.tables.append(finals("Nothing set at all", own))
+        content.sentences += adaptive.soon(own)
     if own := groups["robust"]:
         table, sentences = adaptive.cells(own)
         content.tables.append(table)
         content.sentences += sentences
     if own := groups["budget"]:
-        content.tables.append(finals("The default budget on every task", own))
+        content.tables.append(finals("A budget that grows, and fixed ones", own))
     for one, title, head in (
         ("lr", "A first length that is wrong", "first length"),
         ("ablation", "What each part is worth", "variant"),
@@ -221,7 +224,7 @@ def automatic(name: str, series: list[Series]) -> Content:
     return content
 
 
-_AUTOMATIC = ("queries", "robust", "budget", "lr", "ablation")
+_AUTOMATIC = ("queries", "defaults", "robust", "budget", "lr", "ablation")
 
 
 def _is_default(series: Series) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..methods import cost, find
+from ..methods import AUTOMATIC_BUDGET, OWN, cost, find
 from ..runs import Run, Setting
 
 EPOCHS = 50
@@ -24,7 +24,6 @@ COCD: dict[str, dict[str, Setting]] = {
 }
 BCCD_EPS = 1e-6
 MOMENTUM = 0.9
-AUTOMATIC_BUDGET = 64  # the default of AutoCoCD, written into the rows
 
 
 def settings(task: str, method: str, own: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -96,7 +95,9 @@ def shrink(run: Run, epochs: int = 2, steps_per_epoch: int = 4) -> Run:
     options = run.options
     deep = run.task == "cifar10-resnet"
     for name, most in {**SMALL, **(SMALLER if deep else {})}.items():
-        if name in options:
+        if options.get(name) == OWN:  # would not grow in so few steps
+            options[name] = most
+        elif name in options:
             options[name] = min(int(options[name]), SMALL_VARIED if name == run.vary else most)
     row = {**run.to_row(), "settings": options, "smoke": True}
     if run.epochs:  # a measurement has none
