@@ -1,4 +1,4 @@
-"""AutoCoCD's own budget: it grows where coordinates do not interact, and nowhere else."""
+"""AutoCoCD's own budget: larger where coordinates do not interact, and nowhere else."""
 
 import copy
 import pickle
@@ -45,7 +45,15 @@ def test_it_doubles_from_sweep_to_sweep_where_coordinates_do_not_interact():
 
 def test_it_stays_where_they_do():
     optimizer, _, budgets = trained(together, 64 * 6)
-    assert set(budgets) == {64} and optimizer._lengths[0].value < 0.8
+    assert set(budgets) == {64} and optimizer._lengths[0].value < 0.5
+
+
+def test_it_halves_where_they_begin_to():
+    optimizer, x, _ = trained(alone, 64 * 4 + 32 + 2)
+    assert optimizer.compute_budget == 256
+    for _ in range(400):
+        optimizer.step(lambda: together(x))
+    assert optimizer.compute_budget == 64
 
 
 @pytest.mark.parametrize("settings", [{"compute_budget": 64}, {"compute_budget": 1}])
@@ -112,6 +120,7 @@ class Quiet:
 
 def test_epochs_of_a_budget_that_grows_are_of_equal_evaluations(tmp_path, monkeypatch):
     monkeypatch.setattr("cocd._room._ALONE", 0.0)
+    monkeypatch.setattr("cocd._room._CROWDED", 0.0)
     monkeypatch.setattr("cocd._room._FIRST", 0)
     run = paper.make(
         "adaptive", "sarcos", "auto", "AutoCoCD", {"compute_budget": methods.OWN, "width": 20},

@@ -20,7 +20,7 @@ from ._probe import probe
 from ._room import Room
 from ._schedule import Cyclic, Schedule, Spread
 
-# Coordinates a step at first: few, so that each is measured after the others have moved. And as
+# Coordinates a step at least: few, so that each is measured after the others have moved. And as
 # many steps a sweep at least, however many coordinates may move at once.
 _BUDGET, _STEPS_A_SWEEP = 64, 8
 _EPS = 0.3
@@ -57,7 +57,7 @@ class AutoCoCD(CoordinateMethod):
         eps: the radius of the probes; None for 0.3.
         compute_budget: B, coordinates probed a step. None begins with 64, or an eighth of the
             coordinates where that is fewer, and doubles it from sweep to sweep while they hardly
-            interact, up to that eighth.
+            interact, up to that eighth; where they do, it halves it again.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -149,11 +149,12 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
-            self.compute_budget = min(_BUDGET, self._most())
+            self.compute_budget = self._bounds()[0]
 
-    def _most(self) -> int:
-        """As large as a budget that grows may become."""
-        return min(max(1, self._schedule.n // _STEPS_A_SWEEP), self._memory.m)
+    def _bounds(self) -> tuple[int, int]:
+        """Of the budget, where it is left to the method."""
+        most = min(max(1, self._schedule.n // _STEPS_A_SWEEP), self._memory.m)
+        return min(_BUDGET, most), most
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -205,8 +206,10 @@ class AutoCoCD(CoordinateMethod):
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
             length.learn(step.tried, step.found)
-            if self._room is not None and self._room.is_left(length.value, self._done()):
-                self.compute_budget = max(B, min(2 * B, self._most()))
+            if self._room is not None:
+                least, most = self._bounds()
+                wanted = int(B * self._room.factor(length.value, self._done()))
+                self.compute_budget = min(max(wanted, least), most)
         self._pending = step
         self._loss = loss + self._penalty(options)
 

@@ -1,9 +1,9 @@
 """AutoCoCD: does it diverge, what does it learn from each query, what does each part do?
 
 Groups: `queries`, the paper's number of evaluations on each task; `defaults`, the same with nothing
-set at all; `robust`, one set of settings on many networks at a tenth of it; `lr`, a first length
-that is wrong by ten; `budget`, fixed budgets beside the one that grows; `ablation`, on validation
-rows. docs/adaptive.md says how the defaults were chosen.
+set at all; `robust`, these defaults on many networks at a tenth of it; `lr`, a first length that is
+wrong by ten; `budget`, fixed budgets beside the one that grows; `ablation`, on validation rows and
+at a fixed budget. docs/adaptive.md says how the defaults were chosen.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _robust(task: str, seed: int, epochs: int) -> Iterator[Run]:
             for activation, inputs, width in choices
         ]
     for where, own in networks:
-        yield _auto(task, f"AutoCoCD ({where})", "robust", own, seed, epochs)
+        own_too: dict[str, Setting] = {**own, "compute_budget": OWN}
+        yield _auto(task, f"AutoCoCD ({where})", "robust", own_too, seed, epochs)
         yield paper.make(
             NAME, task, "cocd", f"CoCD (paper's settings; {where})", own, seed=seed,
             epochs=epochs, group="robust",
@@ -73,7 +74,8 @@ def _robust(task: str, seed: int, epochs: int) -> Iterator[Run]:
 
 def _first_lengths(task: str, seed: int, epochs: int) -> Iterator[Run]:
     for lr in (0.1, 1.0, 10.0):
-        yield _auto(task, f"AutoCoCD (lr {lr:g})", "lr", {"lr": lr}, seed, epochs, vary="lr")
+        own: dict[str, Setting] = {"lr": lr, "compute_budget": OWN}
+        yield _auto(task, f"AutoCoCD (lr {lr:g})", "lr", own, seed, epochs, vary="lr")
 
 
 def _budgets(task: str, seed: int, epochs: int) -> Iterator[Run]:
