@@ -181,7 +181,8 @@ def values(plan: str, task: str, vary: str, method: str = "cocd", group: str = "
 
 
 def test_the_plans_are_the_papers() -> None:
-    assert values("figure-smoothing", "sarcos", "eps") == [1e-6, 1e-3, 1e-1, 1.0]
+    # The paper's curves, then those with tuned settings.
+    assert values("figure-smoothing", "sarcos", "eps") == 2 * [1e-6, 1e-3, 1e-1, 1.0]
     for task in ("sarcos", "mnist"):
         # The run at the defaults is the last of the first panel and made once.
         assert values("figure-ablation", task, "eps", group="eps") == [1e-3, 1e-2, 1e-1, 1.0]
@@ -204,7 +205,8 @@ def test_tuned_settings_appear_when_they_are_known(monkeypatch: pytest.MonkeyPat
     from cocd._experiments.plans import figure_random, figure_smoothing, table_main
 
     own = {"lr": 0.1, "eps": 0.1}
-    found = {"bccd": own, "spsa": own, "cocd": {**own, "decay": 0.9}}
+    cocd = {**own, "decay": 0.9}
+    found = {"bccd": own, "spsa": own, "cocd": cocd, "bccd-wide": own, "cocd-wide": cocd}
     for module in (table_main, figure_random, figure_smoothing):
         monkeypatch.setattr(module, "TUNED", {task: found for task in paper.STEPS})
     labels = [run.label for run in plans.generate("table-main", tasks=["sarcos"])]
@@ -215,7 +217,8 @@ def test_tuned_settings_appear_when_they_are_known(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(figure_random, "TUNED", {"mnist": as_cocd})
     labels = [run.label for run in plans.generate("figure-random", tasks=["mnist"])]
     assert labels[1:] == ["SPSA (tuned: CoCD's lr)", "ZO-SGD (CoCD's lr)"]
-    assert any(run.label == "BCCD (tuned lr)" for run in plans.generate("figure-smoothing"))
+    labels = [run.label for run in plans.generate("figure-smoothing")]
+    assert labels[12:] == 4 * ["BCCD (tuned lr)"] + 4 * ["CoCD (tuned γ and lr)"]
 
 
 def test_rows_are_json_that_others_can_read(tmp_path: Path) -> None:
