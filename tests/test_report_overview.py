@@ -90,6 +90,14 @@ def test_other_networks_tasks_and_lengths_are_left_out(tmp_path, changes):
     assert not [s for s in overview.chosen(group(read(tmp_path).results)) if s.method == "auto"]
 
 
+def test_a_run_with_nothing_set_stands_for_automatic(tmp_path):
+    main(tmp_path)
+    automatic(tmp_path, 4.0)
+    automatic(tmp_path, 5.0, group="defaults", settings={"compute_budget": "auto"})
+    (sentence,) = [text for text in first(tmp_path).sentences if "AutoCoCD" in text]
+    assert "AutoCoCD: 5.00 after 50 epochs" in sentence
+
+
 def test_gradients_and_the_paper_are_lines_across(tmp_path):
     main(tmp_path)
     write(tmp_path, training(run_row(method="sgd", label="SGD (oracle)", settings={}), 1.8))

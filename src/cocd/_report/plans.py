@@ -189,7 +189,7 @@ def automatic(name: str, series: list[Series]) -> Content:
     groups = {one: [s for s in series if s.run["group"] == one] for one in _AUTOMATIC}
     rest = [s for s in series if s.run["group"] not in _AUTOMATIC]
     content = generic(f"{name}-other", rest) if rest else Content()
-    if own := groups["queries"]:
+    if own := sorted(groups["defaults"] + groups["queries"], key=series.index):
         panels = tuple(
             replace(
                 panel(text.task(task), [s for s in own if s.task == task], x="evaluations"),
@@ -200,9 +200,6 @@ def automatic(name: str, series: list[Series]) -> Content:
         title = "Held-out loss or accuracy over evaluations"
         content.charts.append(Chart(name, title, panels, min(len(panels), 3)))
         content.tables.append(finals("The paper's number of evaluations", own))
-        content.sentences += adaptive.soon(own)
-    if own := groups["defaults"]:
-        content.tables.append(finals("Nothing set at all", own))
         content.sentences += adaptive.soon(own)
     if own := groups["robust"]:
         table, sentences = adaptive.cells(own)
