@@ -67,6 +67,46 @@ def test_a_short_memory_bounds_it():
     assert max(budgets) == 100
 
 
+@pytest.mark.parametrize("eps", [0.01, 0.1, 1.0])
+def test_it_stays_with_another_radius(eps):
+    """A small one bounds every step: that the search takes all of it says nothing then."""
+    optimizer, _, budgets = trained(alone, 64 * 6, eps=eps)
+    assert set(budgets) == {64}
+    if eps == 0.01:
+        assert optimizer._lengths[0].value > 0.9
+
+
+@pytest.mark.parametrize("steps", [1, 64 * 4 + 10])
+@pytest.mark.parametrize("wanted", [16, 1024])
+def test_a_budget_written_between_two_steps_stays(steps, wanted):
+    optimizer, x, _ = trained(alone, steps)
+    optimizer.compute_budget = wanted
+    for _ in range(300):
+        optimizer.step(lambda: alone(x))
+        assert optimizer.compute_budget == wanted
+
+
+def test_one_step_after_sweeps_without_any_decides_nothing():
+    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    optimizer = cocd.AutoCoCD([x])
+    base = x.detach().clone()
+    with pytest.warns(cocd.NonFiniteWarning):
+        for _ in range(64 * 6):  # every probe fails, the loss itself does not
+            optimizer.step(lambda: together(x) if torch.equal(x, base) else torch.tensor(torch.nan))
+    for _ in range(64 * 2):
+        optimizer.step(lambda: together(x))
+        assert optimizer.compute_budget == 64
+
+
+def test_parameters_that_join_begin_a_sweep_of_their_own():
+    optimizer, x, _ = trained(alone, 64 * 4 + 10)
+    assert optimizer.compute_budget == 128
+    y = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    optimizer.add_param_group({"params": [y]})
+    optimizer.step(lambda: alone(x) + alone(y))
+    assert optimizer.compute_budget == 128
+
+
 def test_it_evaluates_as_many_as_it_says():
     x = torch.ones(N, dtype=torch.float64, requires_grad=True)
     optimizer, calls = cocd.AutoCoCD([x]), 0
@@ -119,7 +159,7 @@ class Quiet:
 
 
 def test_epochs_of_a_budget_that_grows_are_of_equal_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("cocd._room._ALONE", 0.0)
+    monkeypatch.setattr("cocd._room._FREE", 0.0)
     monkeypatch.setattr("cocd._room._CROWDED", 0.0)
     monkeypatch.setattr("cocd._room._FIRST", 0)
     run = paper.make(
@@ -136,6 +176,18 @@ def test_epochs_of_a_budget_that_grows_are_of_equal_evaluations(tmp_path, monkey
         assert 0 <= row["evaluations"] - 12_000 * row["epoch"] < 500
     steps = [b["step"] - a["step"] for a, b in pairwise(epochs)]
     assert steps[-1] < 0.7 * steps[0]  # fewer, since each has more
+
+
+def test_an_epoch_may_be_shorter_than_a_step(tmp_path):
+    own = {"compute_budget": methods.OWN, "width": 20}
+    run = paper.make("adaptive", "sarcos", "auto", "AutoCoCD", own, epochs=50, smoke=True)
+    run = type(run)(**{**run.to_row(), "settings": {**run.options, "max_evaluations": 400}})
+    store = Store(tmp_path / run.key, run)
+    with store.held():
+        assert perform(run, store, data=None, header=run.to_row(), watch=Quiet(), stop=Quiet()) == (
+            "done"
+        )
+    assert [row["epoch"] for row in read_rows(store.rows) if row["row"] == "epoch"] == [*range(51)]
 
 
 def test_the_plan_has_a_run_with_nothing_set_on_every_task():

@@ -23,8 +23,9 @@ def main(folder, *, ours=25.0, rival=13.0, done=None, end="done"):
 
 def automatic(folder, final, **changes):
     own = {**AUTO, **changes.pop("settings", {})}
+    shape = {name: changes.pop(name) for name in ("done", "end") if name in changes}
     run = run_row("adaptive", "sarcos", "auto", "AutoCoCD", group="queries", settings=own)
-    write(folder, training({**run, **changes}, final))
+    write(folder, training({**run, **changes}, final, **shape))
 
 
 def first(folder):
@@ -66,6 +67,46 @@ def test_runs_that_are_not_finished_are_compared_where_they_are(tmp_path):
     main(tmp_path, ours=400.0, done=12, end="")
     automatic(tmp_path, 4.0)
     assert "after 12 of 50 epochs" in first(tmp_path).sentences[-1]
+
+
+def test_the_best_is_the_best_where_they_are_compared(tmp_path):
+    """One that ends lower may be behind there."""
+    main(tmp_path, ours=13.0, rival=14.0)  # BCCD is quicker: below
+    slow = run_row(label="Slow", method="random", settings={**SARCOS})
+    write(tmp_path, training(slow, 1.0, pace=40.0))
+    automatic(tmp_path, 4.0, done=3, end="")
+    (sentence,) = [text for text in first(tmp_path).sentences if "AutoCoCD" in text]
+    assert "after 3 of 50 epochs" in sentence and "Slow" not in sentence
+
+
+def test_one_of_another_length_is_not_among_the_others(tmp_path):
+    main(tmp_path)
+    long = run_row(method="random", label="Long", settings=SARCOS, epochs=500)
+    write(tmp_path, training(long, 1.0))
+    automatic(tmp_path, 4.0)
+    (sentence,) = [text for text in first(tmp_path).sentences if "AutoCoCD" in text]
+    assert "the best of the others, BCCD (tuned) (13.00" in sentence
+
+
+def test_automatic_that_diverged_is_said(tmp_path):
+    main(tmp_path)
+    automatic(tmp_path, 4.0, done=9, end="diverged")
+    assert first(tmp_path).sentences[-1] == "SARCOS, AutoCoCD: diverged."
+
+
+def test_a_run_that_has_just_begun_does_not_take_the_place_of_a_whole_one(tmp_path):
+    main(tmp_path)
+    automatic(tmp_path, 4.0)
+    automatic(
+        tmp_path, 5.0, group="defaults", settings={"compute_budget": "auto"}, done=0, end=""
+    )  # fmt: skip
+    (sentence,) = [text for text in first(tmp_path).sentences if "AutoCoCD" in text]
+    assert "AutoCoCD: 4.00 after 50 epochs" in sentence
+
+
+def test_gradients_alone_give_no_overview(tmp_path):
+    write(tmp_path, training(run_row(method="sgd", label="SGD (oracle)", settings={}), 1.8))
+    assert [section.plan for section in sections(read(tmp_path).results)] == ["table-main"]
 
 
 def test_a_run_that_diverged_is_not_the_best(tmp_path):
@@ -142,3 +183,16 @@ def test_commands_that_are_not_known_stay_as_they_are():
     others = ["make all", "cocd reproduce 'unclosed", "cocd reproduce tune --new thing", "cocd"]
     assert made_by(*((text, 0) for text in others), ("", 0)) == tuple(sorted(others))
     assert made_by(("cocd reproduce tune --epochs", 0)) == ("cocd reproduce tune --epochs",)
+    assert made_by(("make all", 1), ("make all", 2)) == ("make all",)
+    assert made_by((None, 0)) == ()
+
+
+def test_options_may_stand_before_the_plan():
+    first = "cocd reproduce --data /home/me/data --threads 2 table-main --seeds 1,2"
+    assert made_by((first, 1), (first, 2)) == ("cocd reproduce table-main --seeds 1,2",)
+
+
+@pytest.mark.parametrize("odd", ["'unclosed", "--new thing"])
+def test_folders_are_left_out_of_commands_that_are_not_known(odd):
+    (line,) = made_by((f"cocd reproduce tune --data /home/me/data --out=/home/me/runs {odd}", 0))
+    assert "/home" not in line and "--data DIR --out=DIR" in line

@@ -56,8 +56,10 @@ class AutoCoCD(CoordinateMethod):
             act on it.
         eps: the radius of the probes; None for 0.3.
         compute_budget: B, coordinates probed a step. None begins with 64, or an eighth of the
-            coordinates where that is fewer, and doubles it from sweep to sweep while they hardly
-            interact, up to that eighth; where they do, it halves it again.
+            coordinates where that is fewer, and doubles it from sweep to sweep while the search
+            takes nearly all that the trust radius allows, up to that eighth; where it takes less
+            than half, it halves B again. That has been tried with the radius of 0.3; with another
+            B stays, and so does one that is given here or written to the attribute.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -89,6 +91,7 @@ class AutoCoCD(CoordinateMethod):
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
     _one_difference = False
+    _room: Room | None = None  # None: B stays what it is
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
     _kept = (
         *CoordinateMethod._kept,
@@ -125,7 +128,6 @@ class AutoCoCD(CoordinateMethod):
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
-        self._room = Room() if compute_budget is None else None  # None: B stays what it is
         self._pending = Step()
         super().__init__(
             params,
@@ -150,6 +152,7 @@ class AutoCoCD(CoordinateMethod):
             )
         if compute_budget is None:
             self.compute_budget = self._bounds()[0]
+            self._room = Room(self.compute_budget)
 
     def _bounds(self) -> tuple[int, int]:
         """Of the budget, where it is left to the method."""
@@ -169,6 +172,8 @@ class AutoCoCD(CoordinateMethod):
         options = self._groups_by_tensor()
         self._follow()
         B = self._budget()
+        if self._room is not None and self._room.budget != B:
+            self._room = None  # it was set by hand, and stays so
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
         block = self._memory.block(self._schedule, B)
@@ -206,10 +211,10 @@ class AutoCoCD(CoordinateMethod):
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
             length.learn(step.tried, step.found)
-            if self._room is not None:
+            if self._room is not None and (eps == _EPS).all():
                 least, most = self._bounds()
-                wanted = int(B * self._room.factor(length.value, self._done()))
-                self.compute_budget = min(max(wanted, least), most)
+                self._room.learn(length.value, self._done(), least=least, most=most)
+                self.compute_budget = self._room.budget
         self._pending = step
         self._loss = loss + self._penalty(options)
 

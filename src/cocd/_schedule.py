@@ -48,9 +48,10 @@ class Cyclic:
     the order of the past, and with it what the memory holds, stays known.
     """
 
+    gone = 0  # refreshes before the first that is counted
+
     def __init__(self, n: int) -> None:
         self.count = 0
-        self.gone = 0  # refreshes before the first that is counted
         self.sweeps = [Sweep(0, 0, n)]
 
     @property

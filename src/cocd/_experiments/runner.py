@@ -180,7 +180,7 @@ def _is_over(run: Run, training: Training, progress: Progress) -> bool:
 
 def _score(run: Run, training: Training, progress: Progress, store: Store, watch: Watch) -> str:
     """The end of an epoch: its row; says if the run has diverged."""
-    train_loss = progress.total / progress.in_epoch
+    train_loss = progress.total / max(1, progress.in_epoch)  # 0 where a step was two epochs long
     progress.epoch, progress.in_epoch, progress.total = progress.epoch + 1, 0, 0.0
     progress.loss, progress.metric = training.score()
     row = {**_epoch_row(training, progress, train_loss), **training.coherence()}

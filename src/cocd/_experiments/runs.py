@@ -19,7 +19,8 @@ class Run:
     """One training or measurement, described completely: equal runs give equal rows.
 
     `settings` may be given as a mapping; it is kept as sorted pairs. An epoch is
-    `steps_per_epoch` steps, not a pass over the data.
+    `steps_per_epoch` steps, not a pass over the data; an equal share of the evaluations where the
+    compute budget is "auto".
 
     >>> run = Run("table-main", "sarcos", "cocd", "CoCD", {"lr": 1e-3, "eps": 1.0})
     >>> run.settings

@@ -61,7 +61,7 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
     rows: list[tuple[str, ...]] = []
     best: list[int] = []
     ended: list[bool] = []  # for each network on which CoCD does: is AutoCoCD better?
-    runs = risen = 0
+    networks = runs = risen = 0
     for task, cell in dict.fromkeys((s.task, _cell(s)) for s in series):
         found = {s.method: s for s in series if (s.task, _cell(s)) == (task, cell)}
         auto, plain = found.get(AUTO), found.get(PLAIN)
@@ -76,6 +76,7 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
             )
         )
         if auto is not None:
+            networks += 1
             runs += len(auto.results)
             risen += _risen(auto)
         if auto is not None and plain is not None:
@@ -84,7 +85,7 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
             best += [len(rows) - 1] if wins else []
     columns = ("task", *_CELL, "AutoCoCD", "CoCD (paper's settings)", "at first")
     said = [
-        f"AutoCoCD with the same settings{_but_budgets(series)} on {len(rows)} networks: "
+        f"AutoCoCD with the same settings{_but_budgets(series)} on {networks} networks: "
         f"{risen or 'none'} of {runs} runs ended above where it started."
         if runs
         else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,6 +16,7 @@ class _Kind(NamedTuple):
 
     head: str
     tail: str = ""
+    known: bool = True
 
 
 def commands(results: Iterable[Result]) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ def commands(results: Iterable[Result]) -> tuple[str, ...]:
     """
     seeds: dict[tuple[_Kind, str], set[int]] = {}
     for result in results:
-        kind, tasks = _parts(str(result.run["command"]))
+        kind, tasks = _parts(str(result.run["command"] or ""))
         for task in (tasks or [""]) if kind.head else ():
             seeds.setdefault((kind, task), set()).add(int(result.run["seed"]))
     tasks_of: dict[tuple[_Kind, tuple[int, ...]], list[str]] = {}
@@ -49,23 +51,27 @@ def commands(results: Iterable[Result]) -> tuple[str, ...]:
 
 def _command(kind: _Kind, seeds: tuple[int, ...], tasks: list[str]) -> str:
     own = "" if "" in tasks else f"--task {shlex.join(tasks)}"  # without, it is all of the plan's
-    which = "" if seeds == (0,) else f"--seeds {','.join(map(str, seeds))}"
+    which = "" if seeds == (0,) or not kind.known else f"--seeds {','.join(map(str, seeds))}"
     return " ".join(filter(None, [kind.head, own, kind.tail, which]))
 
 
 def _parts(command: str) -> tuple[_Kind, list[str]]:
     """The command without what is of one sitting, and its tasks; whole if it is not of ours."""
     try:
-        words = shlex.split(command)
-        known, others = _PARSER.parse_known_args(words)
+        known, others = _PARSER.parse_known_intermixed_args(shlex.split(command))
     except (ValueError, argparse.ArgumentError):
-        return _Kind(command), []
+        return _Kind(_without_folders(command), known=False), []
     if (known.cocd, known.name) != ("cocd", "reproduce") or not known.plan or others:
-        return _Kind(command), []
+        return _Kind(_without_folders(command), known=False), []
     tail = ["--only", known.only] if known.only and known.epochs else []
     tail += ["--epochs", known.epochs] if known.epochs else []
     tail += ["--smoke"] if known.smoke else []
     return _Kind(f"cocd reproduce {known.plan}", shlex.join(tail)), known.task or []
+
+
+def _without_folders(command: str) -> str:
+    """Of a machine, which are nobody else's business."""
+    return re.sub(r"(--[a-z]+[ =])(\S*/\S*)", r"\1DIR", command)
 
 
 def _parser() -> argparse.ArgumentParser:

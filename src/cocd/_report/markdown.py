@@ -12,8 +12,9 @@ from .tables import Table
 _HEAD = """# Reproduction
 
 Written by `cocd report` from rows alone; every number and sentence below follows from them. An
-epoch is a number of steps, not a pass over the data. Seconds are processor time of training alone,
-on one thread of the machine named at the end; the paper's are from {machine}. Ranges: over seeds.
+epoch is a number of steps (where B is "auto", of evaluations), not a pass over the data. Seconds
+are processor time of training alone, on one thread of the machine named at the end; the paper's
+are from {machine}. Ranges: over seeds.
 """
 
 

@@ -14,26 +14,28 @@ from .series import Series, better
 NAME, TITLE = "overview", "In short"
 ABOUT = "Held-out loss or accuracy at equal evaluations of the loss; the sections below have more."
 _MAIN, _AUTOMATIC = "table-main", "adaptive"
-_WHOLE = ("defaults", "queries")  # groups of runs at the paper's number of evaluations
+_OWN = "defaults"  # runs with nothing set, and with a budget of the plan's
+_WHOLE = (_OWN, "queries")
 
 
 def chosen(series: Sequence[Series]) -> list[Series]:
     """The rows of the main table, and AutoCoCD's at the same evaluations on the same networks.
 
-    With nothing set, where it has been run like that; else with the budget of its plan.
+    With nothing set, where it has been run like that for as long; else with its plan's budget.
     """
     main = [s for s in series if s.plan == _MAIN and s.run["split"] == "test" and _real(s)]
-    known = {(s.task, s.settings.get("activation"), s.epochs) for s in main}
+    known = {_like(s) for s in main}
     auto = [
         s
         for s in series
         if (s.plan, s.method) == (_AUTOMATIC, adaptive.AUTO)
         and s.run["group"] in _WHOLE
         and _real(s)
-        and (s.task, s.settings.get("activation"), s.epochs) in known
+        and _like(s) in known
     ]
-    plain = {s.task for s in auto if s.run["group"] == _WHOLE[0]}
-    return main + [s for s in auto if s.run["group"] == _WHOLE[0] or s.task not in plain]
+    furthest = {s.task: s for s in sorted(auto, key=lambda s: (s.reached, s.run["group"] == _OWN))}
+    shown = {s.task: s.run["group"] for s in furthest.values()}
+    return main + [s for s in auto if s.run["group"] == shown[s.task]]
 
 
 def _real(series: Series) -> bool:
@@ -66,14 +68,17 @@ def _panel(task: str, own: Sequence[Series]) -> Panel:
 
 def _beside(auto: Series, main: Sequence[Series]) -> list[str]:
     """AutoCoCD and the best of the others on the same task, where both have come to."""
+    who = f"{text.task(auto.task)}, {auto.label}"
+    if auto.diverged:
+        return [f"{who}: {words.how_many(auto)}."]
     others = [
         s
         for s in main
-        if s.task == auto.task and not s.first_order and not s.diverged and s.final is not None
+        if _like(s) == _like(auto) and not s.first_order and not s.diverged and s.reached
     ]
     best = None
     for s in others:
-        if best is None or better(_mean(s), _mean(best), accuracy=s.accuracy):
+        if best is None or _leads(s, best, min(auto.reached, s.reached, best.reached)):
             best = s
     made = words.compare(auto, best) if best is not None else None
     if made is None or made.left is None or made.verdict not in _STANDS:
@@ -81,14 +86,21 @@ def _beside(auto: Series, main: Sequence[Series]) -> list[str]:
     ours = text.spread(made.left, accuracy=auto.accuracy)
     when = words.after(made.epoch, auto.epochs)
     return [
-        f"{text.task(auto.task)}, {auto.label}: {ours} {when}, {text.seeds(len(auto.results))}; "
-        f"{_STANDS[made.verdict]} the best of the others, {made.other.label} ({made.amount})."
+        f"{who}: {ours} {when}, {text.seeds(len(auto.results))}; {_STANDS[made.verdict]} the best "
+        f"of the others, {made.other.label} ({made.amount})."
     ]
 
 
 _STANDS = {"better": "ahead of", "worse": "behind", "level": "not to be told apart from"}
 
 
-def _mean(series: Series) -> float:
-    assert series.final is not None
-    return series.final.mean
+def _like(series: Series) -> tuple[object, ...]:
+    """What two series must share to be set beside each other."""
+    return series.task, series.settings.get("activation"), series.epochs
+
+
+def _leads(one: Series, other: Series, epoch: int) -> bool:
+    mine, theirs = one.at(epoch), other.at(epoch)
+    if mine is None or theirs is None:
+        return False
+    return better(mine.mean, theirs.mean, accuracy=one.accuracy)

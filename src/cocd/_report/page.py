@@ -149,7 +149,8 @@ def _footer(rows: Rows) -> str:
 
     parts = [
         "Seconds are of processor time, of training alone. Bands are the range over seeds, lines "
-        "the mean. An epoch is a number of steps, not a pass over the data."
+        "the mean. An epoch is a number of steps (where B is auto, of evaluations), not a pass "
+        "over the data."
     ]
     parts += [f"Versions: {v}." for v in [each("versions")] if v]
     parts += [f"Machine: {m}." for m in [each("machine")] if m]

@@ -49,7 +49,8 @@ def sections(results: Sequence[Result]) -> list[Section]:
     series = group(results)
     keys = {(s.plan, bool(s.run["smoke"])) for s in series}
     order = sorted(keys, key=lambda key: (key[1], rank(key[0], tuple(PLANS))))
-    made = [_in_short(own)] if (own := overview.chosen(series)) else []
+    free = [s for s in overview.chosen(series) if not s.first_order]
+    made = [_in_short(overview.chosen(series))] if free else []
     for plan, smoke in order:
         own = [s for s in series if (s.plan, bool(s.run["smoke"])) == (plan, smoke)]
         known = PLANS.get(plan, Plan(plan.replace("-", " ").capitalize(), "", generic))
@@ -58,7 +59,7 @@ def sections(results: Sequence[Result]) -> list[Section]:
 
 
 def _in_short(series: list[Series]) -> Section:
-    """One picture and its sentences; settings, coherence and cautions are with the plans."""
+    """One picture and its sentences; settings, coherence and notes are with the plans."""
     known = Plan(overview.TITLE, overview.ABOUT, overview.overview)
     whole = _section(known, overview.NAME, False, series)
     return replace(whole, coherence=Coherence((), ()), runs=replace(whole.runs, rows=()), notes=())

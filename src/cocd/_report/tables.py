@@ -222,7 +222,9 @@ def runs(series: Sequence[Series]) -> Table:
             run, last = r.run, r.last
             status = {"unfinished": r.progress, "diverged": ended_how(r)}.get(r.status, r.status)
             cells = [run["key"], run["task"], run["label"], run["group"], run["split"]]
-            cells += [run["seed"], run["epochs"], run["steps_per_epoch"]]
+            by_evaluations = run["settings"].get("compute_budget") == "auto"
+            steps = "–" if by_evaluations else run["steps_per_epoch"]
+            cells += [run["seed"], run["epochs"], steps]
             cells += [run["settings"].get(key) for key in keys]
             cells += [run["parameters"], status, last.get("evaluations"), last.get("seconds")]
             cells += [run["started"], _pairs(run["versions"]), _pairs(run["machine"])]

@@ -79,11 +79,15 @@ def _first_lengths(task: str, seed: int, epochs: int) -> Iterator[Run]:
 
 
 def _budgets(task: str, seed: int, epochs: int) -> Iterator[Run]:
+    rest: dict[str, Setting] = {}
+    where = ""
+    if task == "sarcos":  # on the paper's network it does not grow
+        rest, where = {"width": 120}, "120 units, "
     fixed = dict.fromkeys((AUTOMATIC_BUDGET, _BUDGETS[task]))
     named: list[tuple[str, Setting]] = [("grows", OWN), *((f"= {B:,}", B) for B in fixed)]
     for how, B in named if task != "cifar10" else named[:1]:  # where a small one takes hours
-        own: dict[str, Setting] = {"compute_budget": B}
-        yield _auto(task, f"AutoCoCD (B {how})", "budget", own, seed, epochs)
+        own: dict[str, Setting] = {**rest, "compute_budget": B}
+        yield _auto(task, f"AutoCoCD ({where}B {how})", "budget", own, seed, epochs)
 
 
 def _ablation(seed: int, epochs: int) -> Iterator[Run]:
