@@ -13,7 +13,8 @@ from cocd._experiments.plans import paper
 from cocd._experiments.runner import perform
 from cocd._experiments.store import Store, read_rows
 
-N = 4096
+N = 2048
+SWEEP = N // 64  # steps at first
 
 
 def alone(x):
@@ -36,52 +37,52 @@ def trained(loss, steps, **settings):
 
 
 def test_it_doubles_from_sweep_to_sweep_where_coordinates_do_not_interact():
-    optimizer, _, budgets = trained(alone, 64 * 4 + 32 + 16 + 20)
-    assert budgets[0] == 64 and sorted(set(budgets)) == [64, 128, 256, 512]
-    # The first three sweeps settle lengths; then one sweep for each, of 64, 32 and 16 steps.
-    assert [budgets.index(B) for B in (128, 256, 512)] == [64 * 4, 64 * 4 + 32, 64 * 4 + 48]
+    optimizer, _, budgets = trained(alone, SWEEP * 5 + 20)
+    assert budgets[0] == 64 and sorted(set(budgets)) == [64, 128, 256]
+    # The first three sweeps settle lengths; then a sweep of 64 and one of 128 at a time.
+    assert [budgets.index(B) for B in (128, 256)] == [4 * SWEEP, 4 * SWEEP + SWEEP // 2]
     assert optimizer.compute_budget == N // 8  # and no further
 
 
 def test_it_stays_where_they_do():
-    optimizer, _, budgets = trained(together, 64 * 6)
+    optimizer, _, budgets = trained(together, SWEEP * 6)
     assert set(budgets) == {64} and optimizer._lengths[0].value < 0.5
 
 
 def test_it_halves_where_they_begin_to():
-    optimizer, x, _ = trained(alone, 64 * 4 + 32 + 2)
+    optimizer, x, _ = trained(alone, SWEEP * 4 + SWEEP // 2 + 2)
     assert optimizer.compute_budget == 256
-    for _ in range(400):
+    for _ in range(200):
         optimizer.step(lambda: together(x))
     assert optimizer.compute_budget == 64
 
 
 @pytest.mark.parametrize("settings", [{"compute_budget": 64}, {"compute_budget": 1}])
 def test_a_budget_that_is_given_stays(settings):
-    optimizer, _, budgets = trained(alone, 400, **settings)
+    optimizer, _, budgets = trained(alone, SWEEP * 6, **settings)
     assert set(budgets) == {settings["compute_budget"]} and optimizer._room is None
 
 
 def test_a_short_memory_bounds_it():
-    _, _, budgets = trained(alone, 64 * 6, memory_budget=100)
+    _, _, budgets = trained(alone, SWEEP * 6, memory_budget=100)
     assert max(budgets) == 100
 
 
 @pytest.mark.parametrize("eps", [0.01, 0.1, 1.0])
 def test_it_stays_with_another_radius(eps):
     """A small one bounds every step: that the search takes all of it says nothing then."""
-    optimizer, _, budgets = trained(alone, 64 * 6, eps=eps)
+    optimizer, _, budgets = trained(alone, SWEEP * 6, eps=eps)
     assert set(budgets) == {64}
     if eps == 0.01:
         assert optimizer._lengths[0].value > 0.9
 
 
-@pytest.mark.parametrize("steps", [1, 64 * 4 + 10])
-@pytest.mark.parametrize("wanted", [16, 1024])
+@pytest.mark.parametrize("steps", [1, SWEEP * 4 + 5])
+@pytest.mark.parametrize("wanted", [16, 512])
 def test_a_budget_written_between_two_steps_stays(steps, wanted):
     optimizer, x, _ = trained(alone, steps)
     optimizer.compute_budget = wanted
-    for _ in range(300):
+    for _ in range(SWEEP):
         optimizer.step(lambda: alone(x))
         assert optimizer.compute_budget == wanted
 
@@ -91,15 +92,15 @@ def test_one_step_after_sweeps_without_any_decides_nothing():
     optimizer = cocd.AutoCoCD([x])
     base = x.detach().clone()
     with pytest.warns(cocd.NonFiniteWarning):
-        for _ in range(64 * 6):  # every probe fails, the loss itself does not
+        for _ in range(SWEEP * 6):  # every probe fails, the loss itself does not
             optimizer.step(lambda: together(x) if torch.equal(x, base) else torch.tensor(torch.nan))
-    for _ in range(64 * 2):
+    for _ in range(SWEEP * 2):
         optimizer.step(lambda: together(x))
         assert optimizer.compute_budget == 64
 
 
 def test_parameters_that_join_begin_a_sweep_of_their_own():
-    optimizer, x, _ = trained(alone, 64 * 4 + 10)
+    optimizer, x, _ = trained(alone, SWEEP * 4 + 5)
     assert optimizer.compute_budget == 128
     y = torch.ones(N, dtype=torch.float64, requires_grad=True)
     optimizer.add_param_group({"params": [y]})
@@ -116,13 +117,13 @@ def test_it_evaluates_as_many_as_it_says():
         calls += 1
         return alone(x)
 
-    for _ in range(64 * 4 + 8):
+    for _ in range(SWEEP * 4 + 8):
         optimizer.step(closure)
     assert optimizer.compute_budget == 128 and optimizer.evaluations == calls
 
 
 @pytest.mark.parametrize("how", ["state_dict", "pickle", "deepcopy"])
-@pytest.mark.parametrize("steps", [100, 64 * 4 - 1, 64 * 4 + 10])
+@pytest.mark.parametrize("steps", [50, SWEEP * 4 - 1, SWEEP * 4 + 5])
 def test_a_resumed_run_grows_as_an_uninterrupted_one(how, steps):
     whole, x, _ = trained(alone, steps)
     y = x.detach().clone().requires_grad_()
@@ -133,7 +134,7 @@ def test_a_resumed_run_grows_as_an_uninterrupted_one(how, steps):
     else:
         kept = copy.deepcopy(whole) if how == "deepcopy" else pickle.loads(pickle.dumps(whole))
         other, y = kept, kept.param_groups[0]["params"][0]
-    for _ in range(60):
+    for _ in range(40):
         assert float(whole.step(lambda: alone(x))) == float(other.step(lambda: alone(y)))
         assert whole.compute_budget == other.compute_budget
     assert torch.equal(x, y) and whole.evaluations == other.evaluations
