@@ -25,6 +25,7 @@ TUNED: dict[str, dict[str, dict[str, Setting]]] = {
         "random": {"eps": 0.1, "lr": 4.0},
     },
     "cifar10": {
+        "bccd": {"eps": 0.1, "lr": 0.3},
         "cocd": {"decay": 0.5, "eps": 0.1, "lr": 0.15},
         "random": {"eps": 0.1, "lr": 0.6},
     },
