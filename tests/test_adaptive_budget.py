@@ -1,7 +1,8 @@
-"""AutoCoCD's own budget: larger where coordinates do not interact, and nowhere else."""
+"""AutoCoCD's own budget and boldness: what a step gained on the batch after it decides."""
 
 import copy
 import pickle
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -13,140 +14,204 @@ from cocd._experiments.plans import paper
 from cocd._experiments.runner import perform
 from cocd._experiments.store import Store, read_rows
 
-N = 2048
-SWEEP = N // 64  # steps at first
+N = 4096
+B = N // 32  # at first
+SCALE = torch.linspace(1, 3, N, dtype=torch.float64)
 
 
-def alone(x):
-    return (torch.linspace(1, 3, N, dtype=x.dtype) * x**2).sum()
+def same(x, step):
+    """Every batch says the same."""
+    return (SCALE * x**2).sum()
 
 
-def together(x):
-    """All coordinates move the same residual: a block that moves at once overshoots."""
-    return x.sum() ** 2 / N + 0.01 * (x**2).sum()
+def noise(x, step):
+    """Every batch has a lowest point of its own, around 0."""
+    return (SCALE * (x - lowest(step)) ** 2).sum()
 
 
-def trained(loss, steps, **settings):
-    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
-    optimizer = cocd.AutoCoCD([x], **settings)
-    budgets = []
-    for _ in range(steps):
-        budgets.append(optimizer.compute_budget)
-        optimizer.step(lambda: loss(x))
-    return optimizer, x, budgets
+@cache
+def lowest(step):
+    return torch.randn(N, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
 
 
-def test_it_doubles_from_sweep_to_sweep_where_coordinates_do_not_interact():
-    optimizer, _, budgets = trained(alone, SWEEP * 5 + 20)
-    assert budgets[0] == 64 and sorted(set(budgets)) == [64, 128, 256]
-    # The first three sweeps settle lengths; then a sweep of 64 and one of 128 at a time.
-    assert [budgets.index(B) for B in (128, 256)] == [4 * SWEEP, 4 * SWEEP + SWEEP // 2]
-    assert optimizer.compute_budget == N // 8  # and no further
+class Training:
+    def __init__(self, loss, start=1.0, **settings):
+        self.x = torch.full((N,), start, dtype=torch.float64, requires_grad=True)
+        self.optimizer = cocd.AutoCoCD([self.x], **settings)
+        self.loss, self.steps, self.budgets, self.calls = loss, 0, [], 0
+
+    def closure(self):
+        self.calls += 1
+        return self.loss(self.x, self.steps)
+
+    def run(self, steps):
+        for _ in range(steps):
+            self.budgets.append(self.optimizer.compute_budget)
+            self.optimizer.step(self.closure)
+            self.steps += 1
+        return self
+
+    def sweeps(self, sweeps):
+        while self.optimizer._done() < sweeps:
+            self.run(1)
+        return self
 
 
-def test_it_stays_where_they_do():
-    optimizer, _, budgets = trained(together, SWEEP * 6)
-    assert set(budgets) == {64} and optimizer._lengths[0].value < 0.5
+def test_it_halves_where_all_comes_that_is_promised():
+    found = Training(same).sweeps(4)
+    assert list(dict.fromkeys(found.budgets)) == [B, B // 2] == [128, 64]
+    assert found.budgets.index(64) == 17  # a step is judged by the next one, sixteen decide
+    assert found.optimizer._share.boldness == 1
 
 
-def test_it_halves_where_they_begin_to():
-    optimizer, x, _ = trained(alone, SWEEP * 4 + SWEEP // 2 + 2)
-    assert optimizer.compute_budget == 256
-    for _ in range(200):
-        optimizer.step(lambda: together(x))
-    assert optimizer.compute_budget == 64
+def test_steps_are_shorter_where_nothing_comes():
+    found = Training(noise, start=0.0).sweeps(0.9)
+    assert found.optimizer._share.boldness == 1  # not before all has been measured once
+    found.sweeps(4)
+    assert set(found.budgets) == {B} and found.optimizer._share.boldness < 0.5
 
 
-@pytest.mark.parametrize("settings", [{"compute_budget": 64}, {"compute_budget": 1}])
-def test_a_budget_that_is_given_stays(settings):
-    optimizer, _, budgets = trained(alone, SWEEP * 6, **settings)
-    assert set(budgets) == {settings["compute_budget"]} and optimizer._room is None
+def test_shorter_steps_stay_nearer_to_where_all_batches_agree():
+    bold = Training(noise, start=0.0, compute_budget=B).sweeps(12)
+    found = Training(noise, start=0.0).sweeps(12)
+    assert found.x.detach().norm() < 0.75 * bold.x.detach().norm()
+
+
+def test_noise_that_is_small_beside_the_signal_changes_little():
+    def loss(x, step):
+        return same(x, step) + 1e-3 * noise(x, step)
+
+    found = Training(loss, start=3.0).sweeps(2)
+    assert found.optimizer.compute_budget == 64
+
+
+def test_it_is_settled_after_four_sweeps():
+    found = Training(noise, start=0.0).sweeps(4)
+    before = copy.deepcopy(found.optimizer._share)
+    counted = found.optimizer.evaluations
+    found.run(20)  # of the fifth sweep, which measures curvature: two evaluations a coordinate
+    assert found.optimizer._share == before and found.optimizer._last.change is None
+    assert found.optimizer.evaluations - counted == 20 * (2 * B + 3)
+
+
+@pytest.mark.parametrize("loss", [same, noise])
+def test_it_evaluates_as_many_as_it_says(loss):
+    found = Training(loss).run(40)
+    assert found.optimizer.evaluations == found.calls
+    given = Training(loss, compute_budget=B).run(40)
+    assert given.optimizer.evaluations == given.calls
+
+
+def test_being_judged_costs_one_evaluation_a_step_and_changes_nothing():
+    found, given = Training(noise, start=0.0).run(30), Training(noise, 0.0, compute_budget=B)
+    given.run(30)  # within the first sweep: no step is shorter yet
+    assert torch.equal(found.x, given.x)
+    assert found.optimizer.evaluations == given.optimizer.evaluations + 29
+
+
+@pytest.mark.parametrize("budget", [64, 1])
+def test_a_budget_that_is_given_stays(budget):
+    found = Training(same, compute_budget=budget).run(100)
+    assert set(found.budgets) == {budget} and found.optimizer._share is None
 
 
 def test_a_short_memory_bounds_it():
-    _, _, budgets = trained(alone, SWEEP * 6, memory_budget=100)
-    assert max(budgets) == 100
+    found = Training(same, memory_budget=100).run(100)
+    assert max(found.budgets) == 100
 
 
-@pytest.mark.parametrize("eps", [0.01, 0.1, 1.0])
-def test_it_stays_with_another_radius(eps):
-    """A small one bounds every step: that the search takes all of it says nothing then."""
-    optimizer, _, budgets = trained(alone, SWEEP * 6, eps=eps)
-    assert set(budgets) == {64}
-    if eps == 0.01:
-        assert optimizer._lengths[0].value > 0.9
+@pytest.mark.parametrize(
+    ("n", "budget"), [(1, 1), (40, 5), (2000, 62), (20_000, 512), (65, 8), (16_384, 512)]
+)
+def test_where_it_begins(n, budget):
+    found = cocd.AutoCoCD([torch.zeros(n, requires_grad=True)])
+    assert found.compute_budget == {62: 64}.get(budget, budget)
 
 
-@pytest.mark.parametrize("steps", [1, SWEEP * 4 + 5])
+@pytest.mark.parametrize("steps", [1, 20])
 @pytest.mark.parametrize("wanted", [16, 512])
 def test_a_budget_written_between_two_steps_stays(steps, wanted):
-    optimizer, x, _ = trained(alone, steps)
-    optimizer.compute_budget = wanted
-    for _ in range(SWEEP):
-        optimizer.step(lambda: alone(x))
-        assert optimizer.compute_budget == wanted
+    found = Training(same).run(steps)
+    found.optimizer.compute_budget = wanted
+    found.run(60)
+    assert set(found.budgets[steps:]) == {wanted}
 
 
-def test_one_step_after_sweeps_without_any_decides_nothing():
-    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
-    optimizer = cocd.AutoCoCD([x])
-    base = x.detach().clone()
-    with pytest.warns(cocd.NonFiniteWarning):
-        for _ in range(SWEEP * 6):  # every probe fails, the loss itself does not
-            optimizer.step(lambda: together(x) if torch.equal(x, base) else torch.tensor(torch.nan))
-    for _ in range(SWEEP * 2):
-        optimizer.step(lambda: together(x))
-        assert optimizer.compute_budget == 64
+def test_and_so_does_the_boldness():
+    found = Training(noise, start=0.0).sweeps(5)
+    boldness = found.optimizer._share.boldness
+    found.optimizer.compute_budget = 100
+    found.run(10)
+    assert found.optimizer._share.boldness == boldness < 1
 
 
-def test_parameters_that_join_begin_a_sweep_of_their_own():
-    optimizer, x, _ = trained(alone, SWEEP * 4 + 5)
-    assert optimizer.compute_budget == 128
-    y = torch.ones(N, dtype=torch.float64, requires_grad=True)
-    optimizer.add_param_group({"params": [y]})
-    optimizer.step(lambda: alone(x) + alone(y))
-    assert optimizer.compute_budget == 128
+def test_groups_of_different_lengths_are_not_judged():
+    x, y = (torch.ones(N // 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    optimizer = cocd.AutoCoCD([{"params": [x]}, {"params": [y], "lr": 0.5}])
+    for _ in range(40):
+        optimizer.step(lambda: (x**2).sum() + (y**2).sum())
+    assert optimizer.compute_budget == B and optimizer._share.seen == []
 
 
-def test_it_evaluates_as_many_as_it_says():
-    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
-    optimizer, calls = cocd.AutoCoCD([x]), 0
+def test_a_length_of_nothing_is_not_judged():
+    found = Training(same)
+    found.run(3)
+    found.optimizer.param_groups[0]["lr"] = 0.0
+    found.run(5)
+    assert len(found.optimizer._share.seen) == 3
+    assert all(torch.tensor(found.optimizer._share.seen).isfinite().flatten())
+
+
+def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
+    found = Training(same).run(1)
+    began = torch.ones(N, dtype=torch.float64)
 
     def closure():
-        nonlocal calls
-        calls += 1
-        return alone(x)
+        return torch.tensor(torch.nan) if torch.equal(found.x, began) else same(found.x, 1)
 
-    for _ in range(SWEEP * 4 + 8):
-        optimizer.step(closure)
-    assert optimizer.compute_budget == 128 and optimizer.evaluations == calls
+    found.optimizer.step(closure)
+    assert found.optimizer._share.seen == [] and found.x.isfinite().all()
+
+
+def test_parameters_that_join_change_no_decision():
+    found = Training(same).run(20)
+    assert found.optimizer.compute_budget == 64
+    y = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    found.optimizer.add_param_group({"params": [y]})
+    found.optimizer.step(lambda: same(found.x, 0) + same(y, 0))
+    assert found.optimizer.compute_budget == 64
 
 
 @pytest.mark.parametrize("how", ["state_dict", "pickle", "deepcopy"])
-@pytest.mark.parametrize("steps", [50, SWEEP * 4 - 1, SWEEP * 4 + 5])
-def test_a_resumed_run_grows_as_an_uninterrupted_one(how, steps):
-    whole, x, _ = trained(alone, steps)
-    y = x.detach().clone().requires_grad_()
+@pytest.mark.parametrize(("loss", "steps"), [(same, 10), (same, 17), (noise, 40), (noise, 140)])
+def test_a_resumed_run_goes_on_as_an_uninterrupted_one(how, loss, steps, tmp_path):
+    whole = Training(loss, start=0.1).run(steps)
+    other = Training(loss, start=0.1)
+    other.steps = steps
     if how == "state_dict":
-        saved = copy.deepcopy(whole.state_dict())
-        other = cocd.AutoCoCD([y])
-        other.load_state_dict(saved)
+        with torch.no_grad():
+            other.x.copy_(whole.x)
+        torch.save(whole.optimizer.state_dict(), tmp_path / "state.pt")
+        other.optimizer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     else:
-        kept = copy.deepcopy(whole) if how == "deepcopy" else pickle.loads(pickle.dumps(whole))
-        other, y = kept, kept.param_groups[0]["params"][0]
-    for _ in range(40):
-        assert float(whole.step(lambda: alone(x))) == float(other.step(lambda: alone(y)))
-        assert whole.compute_budget == other.compute_budget
-    assert torch.equal(x, y) and whole.evaluations == other.evaluations
+        kept = whole.optimizer
+        kept = copy.deepcopy(kept) if how == "deepcopy" else pickle.loads(pickle.dumps(kept))
+        other.optimizer, other.x = kept, kept.param_groups[0]["params"][0]
+    whole.run(30), other.run(30)
+    assert torch.equal(whole.x, other.x) and whole.budgets[-30:] == other.budgets[-30:]
+    assert whole.optimizer._share == other.optimizer._share
+    assert whole.optimizer.evaluations == other.optimizer.evaluations
 
 
 def test_a_state_without_it_leaves_the_budget_alone():
     """As states were before it was there."""
-    saved = trained(alone, 10)[0].state_dict()
-    del saved["state"]["cocd"]["room"]
-    optimizer = cocd.AutoCoCD([torch.ones(N, dtype=torch.float64, requires_grad=True)])
-    optimizer.load_state_dict(saved)
-    assert optimizer._room is None and optimizer.compute_budget == 64
+    saved = Training(same).run(10).optimizer.state_dict()
+    for name in ("share", "last"):
+        del saved["state"]["cocd"][name]
+    found = Training(same)
+    found.optimizer.load_state_dict(saved)
+    assert found.optimizer._share is None and found.optimizer.compute_budget == B
+    found.run(3)
 
 
 # --- in experiments ------------------------------------------------------------------------
@@ -159,10 +224,8 @@ class Quiet:
         return lambda *args: None
 
 
-def test_epochs_of_a_budget_that_grows_are_of_equal_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("cocd._room._FREE", 0.0)
-    monkeypatch.setattr("cocd._room._CROWDED", 0.0)
-    monkeypatch.setattr("cocd._room._FIRST", 0)
+def test_epochs_of_a_budget_that_changes_are_of_equal_evaluations(tmp_path, monkeypatch):
+    monkeypatch.setattr("cocd._adaptive._LEAST_BUDGET", 8)
     run = paper.make(
         "adaptive", "sarcos", "auto", "AutoCoCD", {"compute_budget": methods.OWN, "width": 20},
         epochs=4, smoke=True,
@@ -176,7 +239,7 @@ def test_epochs_of_a_budget_that_grows_are_of_equal_evaluations(tmp_path, monkey
     for row in epochs[1:]:
         assert 0 <= row["evaluations"] - 12_000 * row["epoch"] < 500
     steps = [b["step"] - a["step"] for a, b in pairwise(epochs)]
-    assert steps[-1] < 0.7 * steps[0]  # fewer, since each has more
+    assert steps[-1] > steps[0]  # more, since each has fewer
 
 
 def test_an_epoch_may_be_shorter_than_a_step(tmp_path):
@@ -197,4 +260,4 @@ def test_the_plan_has_a_run_with_nothing_set_on_every_task():
     for run in found:
         common = paper.COMMON[run.task]
         own = {k: v for k, v in run.options.items() if k not in common and k != "dtype"}
-        assert set(own) == {"compute_budget", "max_evaluations"} and methods.grows(run)
+        assert set(own) == {"compute_budget", "max_evaluations"} and methods.finds_budget(run)

@@ -145,7 +145,7 @@ def test_the_default_budget_is_set_beside_the_one_of_the_task(tmp_path):
     for B, final in ((64, 0.98), (256, 0.97)):
         own = {"compute_budget": B}
         write(tmp_path, auto(f"AutoCoCD (B = {B})", final, "mnist", group="budget", settings=own))
-    rows = table_of(section_of(tmp_path), "A budget that grows, and fixed ones").rows
+    rows = table_of(section_of(tmp_path), "The budget that it finds, and fixed ones").rows
     assert [row[1:3] for row in rows] == [
         ("AutoCoCD (B = 256)", "97.00 %"),
         ("AutoCoCD (B = 64)", "98.00 %"),

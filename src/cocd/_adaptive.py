@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import sqrt
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import isfinite, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,13 @@ from ._guard import Guard
 from ._layout import Place, Spot, by_tensor, gather, put, spot
 from ._options import check_choice, check_count
 from ._probe import probe
-from ._room import Room
 from ._schedule import Cyclic, Schedule, Spread
+from ._share import SETTLED, Share
 
-# Coordinates a step at least: few, so that each is measured after the others have moved. And as
-# many steps a sweep at least, however many coordinates may move at once.
-_BUDGET, _STEPS_A_SWEEP = 64, 8
+# Coordinates a step, where their number is left to the method: few, so that each is measured
+# after the others have moved; many, where noise is the greater trouble.
+_LEAST_BUDGET, _LARGEST_BUDGET = 64, 512
+_STEPS = 32  # a sweep at first; 8 at least
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
@@ -33,10 +35,68 @@ _SAVED = ("first_lr", "lengths", "curvature", "guard")
 class Step(NamedTuple):
     """What a step is about to do, when all evaluations have been made."""
 
-    moves: Sequence[tuple[Tensor, Spot, Tensor]] = ()
+    places: Sequence[Place] = ()
+    change: Tensor | None = None  # of these, one after the other; None: nothing moves
     whose: int = 0  # the length that the search began with
     tried: float = 0.0
     found: float = 0.0
+    taken: float = 0.0  # of the move that was found best
+    whole: float = 0.0  # what that gains, on this batch
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Of a step that has been made: what is to be learned from it."""
+        if self.change is None:
+            return None
+        places = [[t, list(index)] for t, index in self.places]
+        kept = {"places": places, "change": self.change.clone()}
+        return {**kept, "taken": self.taken, "whole": self.whole}
+
+    @classmethod
+    def of(cls, saved: dict[str, Any] | None) -> Step:
+        if saved is None:
+            return cls()
+        places = [Place(t, list(index)) for t, index in saved["places"]]
+        change = saved["change"].to("cpu", copy=True)
+        return cls(places, change, taken=saved["taken"], whole=saved["whole"])
+
+    def split(self, tensors: list[Tensor]) -> Iterator[tuple[Tensor, Spot, Tensor]]:
+        if self.change is not None:
+            parts = torch.split(self.change, list(map(len, self.places)))
+            for (t, index), change in zip(self.places, parts, strict=True):
+                yield tensors[t], spot(tensors[t], index), change
+
+
+class Block:
+    """Coordinates that move together, and the objective where they have moved."""
+
+    def __init__(
+        self,
+        evaluate: Evaluations,
+        tensors: list[Tensor],
+        places: Sequence[Place],
+        options: dict[int, dict[str, Any]],
+    ) -> None:
+        self.evaluate = evaluate
+        self.spots = [(tensors[t], spot(tensors[t], index)) for t, index in places]
+        self.now = [gather(tensor, where) for tensor, where in self.spots]
+        self.x = torch.cat([values.double().cpu() for values in self.now]).numpy()
+        decay = [float(options[id(tensors[t])]["weight_decay"]) for t, _ in places]
+        self.wd = np.repeat(decay, list(map(len, places)))
+
+    def penalty(self, change: Any = 0.0) -> float:
+        """Of weight decay, on these alone."""
+        return float(self.wd @ (self.x + change) ** 2) / 2
+
+    def at(self, change: Any) -> float:
+        """The loss and the penalty with the block moved, which is then as it was, bit for bit."""
+        try:
+            parts = torch.split(torch.from_numpy(change), list(map(len, self.now)))
+            for (tensor, where), values, part in zip(self.spots, self.now, parts, strict=True):
+                put(tensor, where, values + part.to(values))
+            return self.evaluate.quickly() + self.penalty(change)
+        finally:
+            for (tensor, where), values in zip(self.spots, self.now, strict=True):
+                put(tensor, where, values)
 
 
 class AutoCoCD(CoordinateMethod):
@@ -55,11 +115,11 @@ class AutoCoCD(CoordinateMethod):
             group's own `lr` to this first one, by which its steps are multiplied: so schedulers
             act on it.
         eps: the radius of the probes; None for 0.3.
-        compute_budget: B, coordinates probed a step. None begins with 64, or an eighth of the
-            coordinates where that is fewer, and doubles it from sweep to sweep while the search
-            takes nearly all that the trust radius allows, up to that eighth; where it takes less
-            than half, it halves B again. That has been tried with the radius of 0.3; with another
-            B stays, and so does one that is given here or written to the attribute.
+        compute_budget: B, coordinates probed a step. None settles it in the first four sweeps, and
+            with it how bold steps are, by what each step has gained on the next batch (one more
+            evaluation a step): B begins with a 32nd of the coordinates, 512 at most, and halves,
+            down to 64, or an eighth of the coordinates, where noise is not what limits steps. A B
+            that is given here or written to the attribute stays.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -91,7 +151,8 @@ class AutoCoCD(CoordinateMethod):
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
     _one_difference = False
-    _room: Room | None = None  # None: B stays what it is
+    _share: Share | None = None  # None: B stays what it is, and nothing is judged
+    _last = Step()  # which the next batch is to judge
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
     _kept = (
         *CoordinateMethod._kept,
@@ -101,7 +162,8 @@ class AutoCoCD(CoordinateMethod):
         "_lengths",
         "_curvature",
         "_guard",
-        "_room",
+        "_share",
+        "_last",
     )
 
     def __init__(
@@ -128,7 +190,7 @@ class AutoCoCD(CoordinateMethod):
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
-        self._pending = Step()
+        self._pending = self._last = Step()
         super().__init__(
             params,
             {
@@ -151,13 +213,14 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
-            self.compute_budget = self._bounds()[0]
-            self._room = Room(self.compute_budget)
+            self.compute_budget = max(
+                self._least(), min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
+            )
+            self._share = Share(self.compute_budget)
 
-    def _bounds(self) -> tuple[int, int]:
-        """Of the budget, where it is left to the method."""
-        most = min(max(1, self._schedule.n // _STEPS_A_SWEEP), self._memory.m)
-        return min(_BUDGET, most), most
+    def _least(self) -> int:
+        """Coordinates a step, where their number is left to the method."""
+        return min(_LEAST_BUDGET, max(1, self._schedule.n // 8), self._memory.m)
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -172,8 +235,8 @@ class AutoCoCD(CoordinateMethod):
         options = self._groups_by_tensor()
         self._follow()
         B = self._budget()
-        if self._room is not None and self._room.budget != B:
-            self._room = None  # it was set by hand, and stays so
+        if self._share is not None and self._share.budget != B:  # it was set by hand, and stays so
+            self._share = replace(self._share, budget=B, free=False, seen=[])
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
         block = self._memory.block(self._schedule, B)
@@ -198,6 +261,7 @@ class AutoCoCD(CoordinateMethod):
             c, sign = known, 1 if sides == "forward" else -1
             g -= sign * times * eps * c / 2
         slopes = torch.from_numpy(g)
+        gain = self._gained(evaluate, loss, options)
         step = self._search(evaluate, loss, places, g, c, eps, options)
         finite = self._check_finite(block, slopes)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
@@ -211,21 +275,42 @@ class AutoCoCD(CoordinateMethod):
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
             length.learn(step.tried, step.found)
-            if self._room is not None and (eps == _EPS).all():
-                least, most = self._bounds()
-                self._room.learn(length.value, self._done(), least=least, most=most)
-                self.compute_budget = self._room.budget
+        if self._share is not None and gain is not None:
+            self._share.learn(
+                gain=gain,
+                whole=self._last.whole,
+                taken=self._last.taken,
+                part=self._part(),
+                sweeps=self._done(),
+                sweep=self._schedule.n / B,
+                least=self._least(),
+            )
         self._pending = step
         self._loss = loss + self._penalty(options)
 
+    def _gained(
+        self, evaluate: Evaluations, loss: float, options: dict[int, dict[str, Any]]
+    ) -> float | None:
+        """What the step before gained on this batch; None where that is not to be learned."""
+        last = self._last
+        if self._share is None or last.change is None or not last.taken * last.whole > 0:
+            return None
+        block = Block(evaluate, self._tensors, last.places, options)
+        gain = block.at(-last.change.numpy()) - loss - block.penalty()
+        return gain if isfinite(gain) else None
+
     def _move(self) -> None:
+        self._last, self._pending = self._pending, Step()
         if self._guard.is_lost(self._loss, self._tensors, self._schedule.n / self.compute_budget):
+            self._last = Step()
             for length in self._lengths.values():
                 length.value *= 0.5
-        else:
-            for tensor, where, change in self._pending.moves:
-                put(tensor, where, gather(tensor, where).add_(change.to(tensor)))
-        self._pending = Step()
+        for tensor, where, change in self._last.split(self._tensors):
+            put(tensor, where, gather(tensor, where).add_(change.to(tensor)))
+        if self._share is not None:
+            self.compute_budget = self._share.budget
+        if self._share is None or self._done() >= SETTLED:
+            self._last = Step()  # nothing more is learned from it
 
     def _penalty(self, options: dict[int, dict[str, Any]]) -> float:
         """What weight decay adds to the loss."""
@@ -275,12 +360,8 @@ class AutoCoCD(CoordinateMethod):
         options: dict[int, dict[str, Any]],
     ) -> Step:
         """The move of the block: scaled by curvature, as long as two evaluations say."""
-        spots = [(self._tensors[t], spot(self._tensors[t], index)) for t, index in places]
-        now = [gather(tensor, where) for tensor, where in spots]
-        x = torch.cat([values.double().cpu() for values in now]).numpy()
-        group = [options[id(self._tensors[p.tensor])] for p in places]
-        wd = np.repeat([float(g["weight_decay"]) for g in group], list(map(len, places)))
-        g, c = g + wd * x, c + wd
+        block = Block(evaluate, self._tensors, places, options)
+        g, c = g + block.wd * block.x, c + block.wd
         good = np.isfinite(g) & np.isfinite(c)
         if not good.any():
             return Step()
@@ -293,28 +374,30 @@ class AutoCoCD(CoordinateMethod):
             return Step()
         whose = places[0].tensor if self.order == "cyclic" else 0
         length = self._lengths[whose].value if whose in self._lengths else self._first_lr
-        rounding = 8 * _rounding(evaluate.first, now) * abs(loss)
+        rounding = 8 * _rounding(evaluate.first, block.now) * abs(loss)
         longest = float((self._REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
         start = min(length, longest)
-        penalty = float(wd @ (x * x)) / 2
-        search = Search(loss + penalty, slope, start, around=(1.0,), rounding=rounding)
+        f0 = loss + block.penalty()
+        search = Search(f0, slope, start, around=(1.0,), rounding=rounding)
         while search.lengths:
             search.lengths = [min(s, longest) for s in search.lengths]
-            search.learn(
-                [
-                    _at(evaluate, spots, now, s * p) + float(wd @ (x + s * p) ** 2) / 2
-                    for s in search.lengths
-                ]
-            )
-        part = self._part() * self._left(evaluate)
-        moves, position = [], 0
-        for place, (tensor, where), options_ in zip(places, spots, group, strict=True):
-            times = part * search.best * float(options_["lr"]) / self._first_lr
-            change = torch.from_numpy(times * p[position : position + len(place)])
-            if times:
-                moves.append((tensor, where, change))
-            position += len(place)
-        return Step(moves, whose, search.length, search.best)
+            search.learn([block.at(s * p) for s in search.lengths])
+        taken = self._part() * self._left(evaluate)
+        if self._share is not None:
+            taken *= self._share.boldness
+        lr = [float(options[id(self._tensors[place.tensor])]["lr"]) for place in places]
+        times = [taken * search.best * each / self._first_lr for each in lr]
+        change = torch.from_numpy(np.repeat(times, list(map(len, places))) * p)
+        one = len(set(lr)) == 1  # else nobody can say what each of them gained
+        return Step(
+            places,
+            change if search.best else None,
+            whose,
+            search.length,
+            search.best,
+            taken * lr[0] / self._first_lr if one else 0.0,
+            f0 - search.value,
+        )
 
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
@@ -343,7 +426,8 @@ class AutoCoCD(CoordinateMethod):
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": [values.clone() for values in self._curvature],
             "guard": self._guard.state_dict(),
-            "room": self._room and self._room.state_dict(),
+            "share": self._share and self._share.state_dict(),
+            "last": self._last.state_dict(),
         }
 
     def _check_snapshot(self, saved: dict[str, Any]) -> None:
@@ -363,8 +447,9 @@ class AutoCoCD(CoordinateMethod):
         self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
         self._curvature = [values.to("cpu", copy=True) for values in saved["curvature"]]
         self._guard = Guard.of(saved["guard"])
-        room = saved.get("room")
-        self._room = room and Room(**room)
+        share = saved.get("share")
+        self._share = share and Share.of(share)
+        self._last = Step.of(saved.get("last"))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """After unpickling or copying."""
@@ -378,17 +463,3 @@ def _rounding(loss: Any, values: list[Tensor]) -> float:
     if isinstance(loss, Tensor) and loss.is_floating_point():
         parts.append(loss.dtype)
     return max(float(torch.finfo(dtype).eps) for dtype in parts)
-
-
-def _at(
-    evaluate: Evaluations, spots: list[tuple[Tensor, Spot]], now: list[Tensor], change: Any
-) -> float:
-    """The loss with the block moved, which is then as it was, bit for bit."""
-    try:
-        parts = torch.split(torch.from_numpy(change), [len(values) for values in now])
-        for (tensor, where), values, part in zip(spots, now, parts, strict=True):
-            put(tensor, where, values + part.to(values))
-        return evaluate.quickly()
-    finally:
-        for (tensor, where), values in zip(spots, now, strict=True):
-            put(tensor, where, values)

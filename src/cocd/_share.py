@@ -1,50 +1,87 @@
-"""How many coordinates may move at once, judged by what a search leaves of their steps."""
+"""How bold steps may be, judged on the batch that comes after each.
+
+A step takes a part rho of the move that is best on its own batch, whose whole gain there is d. What
+it gained on the next batch costs one evaluation, at the point where the step began, and is free of
+the batch's own noise as far as the function allows. If slopes are signal and noise, and kappa is
+the signal's share of their square, that gain is
+
+    G = d (2 rho kappa - rho^2),    so    kappa = (G / d + rho^2) / (2 rho)
+
+A loss falls fastest at rho = kappa and stands still at rho = 2 kappa. Where rho is below kappa,
+noise is not what holds steps back but the coordinates that move at once: B halves. Where it is near
+2 kappa, steps become shorter.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from math import sqrt
 from typing import Any
 
-_FIRST = 3  # sweeps; in those before, lengths are still near where the search began
-# What the search leaves, on average, of the step that the trust radius allows: above the one a
-# larger block is no worse, below the other a smaller one is better.
-_FREE, _CROWDED = 0.8, 0.5
+SETTLED = 4  # sweeps. Later on rho is near 2 kappa whatever it is: the loss follows it down
+_FIRST = 1  # sweep before which slopes are mostly signal, and say nothing about later ones
+_STEPS = 16  # at least, before anything is concluded
+_SURE = 2.0  # standard errors
+_BOLDEST = 1.7  # of rho / kappa
+_LEAST = 0.1  # of the boldness
 
 
 @dataclass
-class Room:
-    """The mean length of a sweep's steps, 1 being all that the trust radius allows.
+class Share:
+    """The signal's share kappa over the last sweep, and what follows from it.
 
-    Where the search takes next to all of it, the radius bounds the block and not the way in which
-    its coordinates interact: more of them may move at once. `budget` is what was found.
+    Here each step takes 0.4 of the best move, and gains on the next batch all that it promised:
 
-    >>> room = Room(64)
-    >>> for length, sweeps in ((0.9, 1), (0.9, 2), (0.9, 3), (0.9, 3.5), (0.9, 4), (0.3, 5)):
-    ...     room.learn(length, sweeps, least=64, most=1000)
-    ...     print(room.budget, end=" ")
-    64 64 64 64 128 64
+    >>> share = Share(budget=512)
+    >>> for step in range(32):
+    ...     share.learn(gain=0.64, whole=1.0, taken=0.4, part=0.4, sweeps=0, sweep=100, least=64)
+    >>> share.budget, share.boldness
+    (128, 1.0)
+
+    From the second sweep on half of it is lost, and then all:
+
+    >>> for gain in [0.3] * 200 + [0.0] * 200:
+    ...     share.learn(gain=gain, whole=1.0, taken=0.4, part=0.4, sweeps=1, sweep=100, least=64)
+    >>> share.budget, round(share.boldness, 2)
+    (64, 0.85)
     """
 
     budget: int
-    total: float = 0.0
-    count: int = 0
-    sweep: int = 0
-    seen: int = 0  # whole sweeps
+    boldness: float = 1.0  # by which every part is multiplied
+    free: bool = True  # False: the budget is somebody else's
+    seen: list[tuple[float, float]] = field(default_factory=list)  # kappa d and d of each step
 
-    def learn(self, length: float, sweeps: float, *, least: int, most: int) -> None:
-        """A step's length, `sweeps` in all being done."""
-        self.total, self.count = self.total + length, self.count + 1
-        now = int(sweeps)
-        if now == self.sweep:
+    def learn(
+        self,
+        *,
+        gain: float,
+        whole: float,
+        taken: float,
+        part: float,
+        sweeps: float,
+        sweep: float,
+        least: int,
+    ) -> None:
+        """What a step gained on the next batch, of a `whole` on its own, when `taken` was taken.
+
+        `part` is the one before boldness, `sweeps` are done, and one has `sweep` steps.
+        """
+        fresh = ((gain + taken**2 * whole) / (2 * taken), whole)
+        self.seen = [*self.seen, fresh][-max(2 * _STEPS, int(sweep)) :]
+        if len(self.seen) < _STEPS:
             return
-        mean, whole = self.total / self.count, now == self.sweep + 1
-        self.total, self.count, self.sweep = 0.0, 0, now
-        if not whole:  # steps in between had no length, or there are more coordinates now
-            return
-        self.seen += 1
-        if self.seen > _FIRST:
-            factor = 2.0 if mean > _FREE else 0.5 if mean < _CROWDED else 1.0
-            self.budget = min(max(int(self.budget * factor), least), most)
+        total = sum(d for _, d in self.seen)
+        kappa = sum(kd for kd, _ in self.seen) / total
+        error = sqrt(sum((kd - kappa * d) ** 2 for kd, d in self.seen)) / total
+        if self.free and self.budget > least and kappa - _SURE * error > part:
+            self.budget, self.seen = max(self.budget // 2, least), []
+        elif sweeps >= _FIRST:
+            self.boldness = min(1.0, max(_LEAST, _BOLDEST * kappa / part))
 
     def state_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "seen": [list(pair) for pair in self.seen]}
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> Share:
+        kappa_d: list[Any] = saved["seen"]
+        return cls(**{**saved, "seen": [(float(kd), float(d)) for kd, d in kappa_d]})

@@ -51,7 +51,7 @@ def seconds(run: Run, speed: float = 1.0) -> float:
         step = int(options["compute_budget"]) * table["sequential"]
     elif methods.find(run.method).automatic:
         B = options["compute_budget"]
-        step = (methods.AUTOMATIC_BUDGET if methods.grows(run) else int(B)) * table["auto"]
+        step = (methods.AUTOMATIC_BUDGET if methods.finds_budget(run) else int(B)) * table["auto"]
     elif "compute_budget" in options:
         step = int(options["compute_budget"]) * table[str(options.get("dtype", "float32"))]
     elif methods.find(run.method).first_order:

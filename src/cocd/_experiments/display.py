@@ -78,7 +78,7 @@ class Live:
         """The second bar is this run's."""
         whole = extent(run)
         taken = whole * progress.epoch // max(1, run.epochs)
-        if not methods.grows(run):
+        if not methods.finds_budget(run):
             taken += progress.in_epoch
         self.bars.reset(self.line, total=whole, completed=taken, visible=True, status="")
         self.bars.update(self.line, description=describe(run))
@@ -91,20 +91,20 @@ class Live:
             f"epoch {progress.epoch + 1}/{run.epochs}  train {mean:.4g}  "
             f"{scores(run, progress.loss, progress.metric)}  {rate:,.0f} evaluations/s"
         )
-        taken = training.evaluations if methods.grows(run) else training.steps
+        taken = training.evaluations if methods.finds_budget(run) else training.steps
         self.bars.update(self.line, completed=taken, status=status)
 
     def row(self, run: Run, row: dict[str, Any]) -> None:
         """An end moves the plan's bar."""
         if row["row"] == "end":
-            taken = row["evaluations" if methods.grows(run) else "step"]
+            taken = row["evaluations" if methods.finds_budget(run) else "step"]
             self.bars.update(self.line, completed=taken, status=row["status"])
             self.bars.advance(self.plan)
 
 
 def extent(run: Run) -> int:
     """How long a run is: in steps, or in evaluations where steps differ in these."""
-    if methods.grows(run):
+    if methods.finds_budget(run):
         return int(run.options["max_evaluations"])
     return max(1, run.epochs * run.steps_per_epoch)
 

@@ -51,7 +51,7 @@ METHODS = {
 
 
 OWN = "auto"  # as a compute budget: what AutoCoCD finds by itself
-AUTOMATIC_BUDGET = 64  # where it begins
+AUTOMATIC_BUDGET = 64  # the least that it finds, where there are more than 512 coordinates
 
 # Parts of AutoCoCD that the ablation takes out.
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -83,7 +83,7 @@ def optimizer(run: Run, model: nn.Module) -> Any:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
     chosen: dict[str, Setting] = {n: options[n] for n in method.takes if n in options}
-    if grows(run):
+    if finds_budget(run):
         del chosen["compute_budget"]  # it is the optimizer's own business
     if "memory_budget" in chosen:
         n = sum(p.numel() for p in model.parameters())
@@ -96,7 +96,7 @@ def optimizer(run: Run, model: nn.Module) -> Any:
     return build(model.named_parameters(), **chosen)
 
 
-def grows(run: Run) -> bool:
+def finds_budget(run: Run) -> bool:
     """Whether the budget is left to the method, so that steps differ in their evaluations."""
     return run.options.get("compute_budget") == OWN
 

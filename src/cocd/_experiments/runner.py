@@ -172,7 +172,7 @@ def _steps(run: Run, training: Training, progress: Progress, watch: Watch, stop:
 
 def _is_over(run: Run, training: Training, progress: Progress) -> bool:
     """Whether the epoch has all its steps; or evaluations, where steps differ in these."""
-    if not methods.grows(run):
+    if not methods.finds_budget(run):
         return progress.in_epoch >= run.steps_per_epoch
     whole = int(run.options["max_evaluations"])
     return training.evaluations * run.epochs >= whole * (progress.epoch + 1)

@@ -206,7 +206,7 @@ def automatic(name: str, series: list[Series]) -> Content:
         content.tables.append(table)
         content.sentences += sentences
     if own := groups["budget"]:
-        content.tables.append(finals("A budget that grows, and fixed ones", own))
+        content.tables.append(finals("The budget that it finds, and fixed ones", own))
     for one, title, head in (
         ("lr", "A first length that is wrong", "first length"),
         ("ablation", "What each part is worth", "variant"),
