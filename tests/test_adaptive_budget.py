@@ -120,12 +120,10 @@ def test_a_short_memory_bounds_it():
     assert max(found.budgets) == 100
 
 
-@pytest.mark.parametrize(
-    ("n", "budget"), [(1, 1), (40, 5), (2000, 62), (20_000, 512), (65, 8), (16_384, 512)]
-)
+@pytest.mark.parametrize(("n", "budget"), [(1, 1), (40, 5), (2000, 64), (8000, 250), (20_000, 512)])
 def test_where_it_begins(n, budget):
     found = cocd.AutoCoCD([torch.zeros(n, requires_grad=True)])
-    assert found.compute_budget == {62: 64}.get(budget, budget)
+    assert found.compute_budget == budget
 
 
 @pytest.mark.parametrize("steps", [1, 20])
@@ -145,12 +143,89 @@ def test_and_so_does_the_boldness():
     assert found.optimizer._share.boldness == boldness < 1
 
 
-def test_groups_of_different_lengths_are_not_judged():
+def test_groups_of_different_lengths_are_judged_by_their_mean():
     x, y = (torch.ones(N // 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
     optimizer = cocd.AutoCoCD([{"params": [x]}, {"params": [y], "lr": 0.5}])
-    for _ in range(40):
+    for _ in range(10):
         optimizer.step(lambda: (x**2).sum() + (y**2).sum())
-    assert optimizer.compute_budget == B and optimizer._share.seen == []
+    assert all(abs(kd / d - 1) < 0.1 for kd, d in optimizer._share.seen)  # there is no noise
+    for _ in range(10):
+        optimizer.step(lambda: (x**2).sum() + (y**2).sum())
+    assert optimizer.compute_budget == 64
+
+
+def test_a_frozen_group_of_another_length_does_not_matter():
+    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    frozen = torch.ones(64, dtype=torch.float64)
+    optimizer = cocd.AutoCoCD([{"params": [x]}, {"params": [frozen], "lr": 0.1}])
+    for _ in range(20):
+        optimizer.step(lambda: (x**2).sum() + (frozen**2).sum())
+    assert optimizer.compute_budget == 64 and (frozen == 1).all()
+
+
+def test_a_tensor_that_was_frozen_since_is_left_alone():
+    x, y = (torch.ones(N // 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    optimizer = cocd.AutoCoCD([x, y])
+    optimizer.step(lambda: (x**2).sum() + (y**2).sum())
+    y.requires_grad_(False)
+    kept, seen = y.clone(), []
+
+    def closure():
+        seen.append(torch.equal(y, kept))
+        return (x**2).sum() + (y**2).sum()
+
+    optimizer.step(closure)
+    assert len(seen) > 10 and all(seen)
+
+
+def test_a_rate_that_warms_up_is_compared_with_what_was_taken():
+    """A tenth of each step is far from standing still: it need not become shorter yet."""
+
+    def loss(x, step):
+        return noise(x - 0.3, step)
+
+    whole = Training(loss, start=0.0).sweeps(2.5)
+    slow = Training(loss, start=0.0)
+    slow.optimizer.param_groups[0]["lr"] = 0.1
+    slow.sweeps(2.5)
+    assert slow.optimizer._share.boldness == 1 > whole.optimizer._share.boldness
+
+
+def test_weights_of_half_precision_are_not_judged():
+    x = torch.full((N,), 100.0, dtype=torch.bfloat16, requires_grad=True)
+    optimizer = cocd.AutoCoCD([x])
+    assert optimizer.compute_budget == 64 and optimizer._share is None
+
+
+def test_losses_too_large_to_be_squared_teach_nothing():
+    found = Training(lambda x, step: same(x, step) * (1e200 if step > 3 else 1)).run(20)
+    assert len(found.optimizer._share.seen) <= 4 and found.x.isfinite().all()
+
+
+def test_a_step_that_fails_leaves_no_trace():
+    found = Training(same).run(5)
+    before = copy.deepcopy(found.optimizer._share)
+    found.optimizer.compute_budget = 100
+
+    def fails():
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        found.optimizer.step(fails)
+    found.optimizer.compute_budget = B
+    assert found.optimizer._share == before
+    found.run(15)
+    assert found.optimizer.compute_budget == 64
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda kept: pickle.loads(pickle.dumps(kept))])
+def test_a_copy_where_the_budget_is_given(how):
+    given = Training(noise, compute_budget=B).run(3)
+    other = how(given.optimizer)
+    y = other.param_groups[0]["params"][0]
+    given.run(1)
+    other.step(lambda: noise(y, 3))
+    assert torch.equal(given.x, y)
 
 
 def test_a_length_of_nothing_is_not_judged():
@@ -173,12 +248,13 @@ def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
     assert found.optimizer._share.seen == [] and found.x.isfinite().all()
 
 
-def test_parameters_that_join_change_no_decision():
-    found = Training(same).run(20)
-    assert found.optimizer.compute_budget == 64
+def test_parameters_that_join_keep_what_was_learned():
+    found = Training(same).run(10)
     y = torch.ones(N, dtype=torch.float64, requires_grad=True)
     found.optimizer.add_param_group({"params": [y]})
-    found.optimizer.step(lambda: same(found.x, 0) + same(y, 0))
+    for _ in range(7):
+        assert found.optimizer.compute_budget == B
+        found.optimizer.step(lambda: same(found.x, 0) + same(y, 0))
     assert found.optimizer.compute_budget == 64
 
 

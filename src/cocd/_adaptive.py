@@ -24,7 +24,7 @@ from ._share import SETTLED, Share
 # Coordinates a step, where their number is left to the method: few, so that each is measured
 # after the others have moved; many, where noise is the greater trouble.
 _LEAST_BUDGET, _LARGEST_BUDGET = 64, 512
-_STEPS = 32  # a sweep at first; 8 at least
+_STEPS = 32  # a sweep at first
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
@@ -41,6 +41,7 @@ class Step(NamedTuple):
     tried: float = 0.0
     found: float = 0.0
     taken: float = 0.0  # of the move that was found best
+    scale: float = 1.0  # of what is taken: by learning rates, and near the end
     whole: float = 0.0  # what that gains, on this batch
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -49,7 +50,7 @@ class Step(NamedTuple):
             return None
         places = [[t, list(index)] for t, index in self.places]
         kept = {"places": places, "change": self.change.clone()}
-        return {**kept, "taken": self.taken, "whole": self.whole}
+        return {**kept, "taken": self.taken, "scale": self.scale, "whole": self.whole}
 
     @classmethod
     def of(cls, saved: dict[str, Any] | None) -> Step:
@@ -57,7 +58,7 @@ class Step(NamedTuple):
             return cls()
         places = [Place(t, list(index)) for t, index in saved["places"]]
         change = saved["change"].to("cpu", copy=True)
-        return cls(places, change, taken=saved["taken"], whole=saved["whole"])
+        return cls(**{**saved, "places": places, "change": change})
 
     def split(self, tensors: list[Tensor]) -> Iterator[tuple[Tensor, Spot, Tensor]]:
         if self.change is not None:
@@ -117,9 +118,11 @@ class AutoCoCD(CoordinateMethod):
         eps: the radius of the probes; None for 0.3.
         compute_budget: B, coordinates probed a step. None settles it in the first four sweeps, and
             with it how bold steps are, by what each step has gained on the next batch (one more
-            evaluation a step): B begins with a 32nd of the coordinates, 512 at most, and halves,
-            down to 64, or an eighth of the coordinates, where noise is not what limits steps. A B
-            that is given here or written to the attribute stays.
+            evaluation a step): B begins with a 32nd of the coordinates, 64 at least (an eighth of
+            them where they are few) and 512 at most, and halves, down to 64, where noise is not
+            what limits steps. A B that is given here stays, and nothing is judged then; so does
+            another one that is written to the attribute. Weights of half precision are not
+            judged: much of what they move by is rounding.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -151,8 +154,6 @@ class AutoCoCD(CoordinateMethod):
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
 
     _one_difference = False
-    _share: Share | None = None  # None: B stays what it is, and nothing is judged
-    _last = Step()  # which the next batch is to judge
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
     _kept = (
         *CoordinateMethod._kept,
@@ -191,6 +192,7 @@ class AutoCoCD(CoordinateMethod):
         self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
         self._guard = Guard()
         self._pending = self._last = Step()
+        self._share: Share | None = None  # None: B stays what it is, and nothing is judged
         super().__init__(
             params,
             {
@@ -213,13 +215,14 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
-            self.compute_budget = max(
-                self._least(), min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
-            )
-            self._share = Share(self.compute_budget)
+            self.compute_budget = self._least()
+            if not any(map(_is_half, self._tensors)):
+                first = min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
+                self.compute_budget = max(self.compute_budget, first)
+                self._share = Share(self.compute_budget)
 
     def _least(self) -> int:
-        """Coordinates a step, where their number is left to the method."""
+        """Coordinates a step at least, where their number is left to the method."""
         return min(_LEAST_BUDGET, max(1, self._schedule.n // 8), self._memory.m)
 
     def _new_schedule(self, n: int) -> Schedule:
@@ -235,8 +238,9 @@ class AutoCoCD(CoordinateMethod):
         options = self._groups_by_tensor()
         self._follow()
         B = self._budget()
-        if self._share is not None and self._share.budget != B:  # it was set by hand, and stays so
-            self._share = replace(self._share, budget=B, free=False, seen=[])
+        share = self._share
+        if share is not None and share.budget != B:  # it was set by hand, and stays so
+            share = replace(share, budget=B, free=False, seen=[])
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
         block = self._memory.block(self._schedule, B)
@@ -275,12 +279,13 @@ class AutoCoCD(CoordinateMethod):
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
             length.learn(step.tried, step.found)
-        if self._share is not None and gain is not None:
-            self._share.learn(
+        self._share = share
+        if share is not None and gain is not None:
+            share.learn(
                 gain=gain,
                 whole=self._last.whole,
                 taken=self._last.taken,
-                part=self._part(),
+                part=self._part() * self._last.scale,
                 sweeps=self._done(),
                 sweep=self._schedule.n / B,
                 least=self._least(),
@@ -295,6 +300,10 @@ class AutoCoCD(CoordinateMethod):
         last = self._last
         if self._share is None or last.change is None or not last.taken * last.whole > 0:
             return None
+        moved = [self._tensors[place.tensor].requires_grad for place in last.places]
+        parts = torch.split(last.change, list(map(len, last.places)))
+        if any(part.any() for part, still in zip(parts, moved, strict=True) if not still):
+            return None  # it has been frozen since, and is to be left alone
         block = Block(evaluate, self._tensors, last.places, options)
         gain = block.at(-last.change.numpy()) - loss - block.penalty()
         return gain if isfinite(gain) else None
@@ -326,7 +335,7 @@ class AutoCoCD(CoordinateMethod):
         assert isinstance(self._schedule, Cyclic)
         sweep = self._schedule.count // self._schedule.n
         tensors = [self._tensors[place.tensor] for place in places]
-        if any(tensor.element_size() < 4 for tensor in tensors):
+        if any(map(_is_half, tensors)):
             return "central"  # the narrow radius would be lost in rounding
         moving = np.repeat([tensor.requires_grad for tensor in tensors], list(map(len, places)))
         if sweep % self._EVERY == 0 or np.isnan(known[moving]).any():
@@ -382,20 +391,25 @@ class AutoCoCD(CoordinateMethod):
         while search.lengths:
             search.lengths = [min(s, longest) for s in search.lengths]
             search.learn([block.at(s * p) for s in search.lengths])
-        taken = self._part() * self._left(evaluate)
+        left = self._left(evaluate)
+        taken = self._part() * left
         if self._share is not None:
             taken *= self._share.boldness
+        sizes = list(map(len, places))
         lr = [float(options[id(self._tensors[place.tensor])]["lr"]) for place in places]
         times = [taken * search.best * each / self._first_lr for each in lr]
-        change = torch.from_numpy(np.repeat(times, list(map(len, places))) * p)
-        one = len(set(lr)) == 1  # else nobody can say what each of them gained
+        change = torch.from_numpy(np.repeat(times, sizes) * p)
+        ratio = lr[0] / self._first_lr
+        if len(set(lr)) > 1:  # on average, by what each coordinate promises
+            ratio = float(g * p @ np.repeat(lr, sizes)) / slope / self._first_lr
         return Step(
             places,
             change if search.best else None,
             whose,
             search.length,
             search.best,
-            taken * lr[0] / self._first_lr if one else 0.0,
+            taken * ratio,
+            left * ratio,
             f0 - search.value,
         )
 
@@ -455,6 +469,10 @@ class AutoCoCD(CoordinateMethod):
         """After unpickling or copying."""
         super().__setstate__(state)
         self._pending = Step()
+
+
+def _is_half(tensor: Tensor) -> bool:
+    return tensor.element_size() < 4
 
 
 def _rounding(loss: Any, values: list[Tensor]) -> float:

@@ -1,9 +1,9 @@
 """How bold steps may be, judged on the batch that comes after each.
 
 A step takes a part rho of the move that is best on its own batch, whose whole gain there is d. What
-it gained on the next batch costs one evaluation, at the point where the step began, and is free of
-the batch's own noise as far as the function allows. If slopes are signal and noise, and kappa is
-the signal's share of their square, that gain is
+it gained on the next batch costs one evaluation, at the point where the step began; both ends are
+seen on the same rows, so that how hard these are cancels. If slopes are signal and noise, and kappa
+is the signal's share of their square, that gain is
 
     G = d (2 rho kappa - rho^2),    so    kappa = (G / d + rho^2) / (2 rho)
 
@@ -15,20 +15,21 @@ noise is not what holds steps back but the coordinates that move at once: B halv
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from math import sqrt
+from math import hypot, isfinite
 from typing import Any
 
 SETTLED = 4  # sweeps. Later on rho is near 2 kappa whatever it is: the loss follows it down
 _FIRST = 1  # sweep before which slopes are mostly signal, and say nothing about later ones
 _STEPS = 16  # at least, before anything is concluded
-_SURE = 2.0  # standard errors
+_WINDOW = 2 * _STEPS, 512  # a sweep's steps, but not fewer or more than these
+_SURE = 2.0  # standard errors, looked at after every step
 _BOLDEST = 1.7  # of rho / kappa
 _LEAST = 0.1  # of the boldness
 
 
 @dataclass
 class Share:
-    """The signal's share kappa over the last sweep, and what follows from it.
+    """The signal's share kappa over the last steps, a sweep's or so, and what follows from it.
 
     Here each step takes 0.4 of the best move, and gains on the next batch all that it promised:
 
@@ -64,15 +65,18 @@ class Share:
     ) -> None:
         """What a step gained on the next batch, of a `whole` on its own, when `taken` was taken.
 
-        `part` is the one before boldness, `sweeps` are done, and one has `sweep` steps.
+        `part` is what would be taken without boldness, `sweeps` are done, one has `sweep` steps.
         """
-        fresh = ((gain + taken**2 * whole) / (2 * taken), whole)
-        self.seen = [*self.seen, fresh][-max(2 * _STEPS, int(sweep)) :]
+        fresh = ((gain + taken * taken * whole) / (2 * taken), whole)
+        if not isfinite(fresh[0] * fresh[0] + whole * whole):  # sums of squares would overflow
+            return
+        fewest, most = _WINDOW
+        self.seen = [*self.seen, fresh][-min(max(fewest, int(sweep)), most) :]
         if len(self.seen) < _STEPS:
             return
         total = sum(d for _, d in self.seen)
         kappa = sum(kd for kd, _ in self.seen) / total
-        error = sqrt(sum((kd - kappa * d) ** 2 for kd, d in self.seen)) / total
+        error = hypot(*(kd - kappa * d for kd, d in self.seen)) / total
         if self.free and self.budget > least and kappa - _SURE * error > part:
             self.budget, self.seen = max(self.budget // 2, least), []
         elif sweeps >= _FIRST:
