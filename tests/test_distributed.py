@@ -101,6 +101,8 @@ METHODS = {
     "groups and a ring": two_groups,
     "frozen tensors": half_frozen,
     "estimator": gradient,
+    "AutoCoCD": lambda model: cocd.AutoCoCD(model.parameters()),
+    "AutoCoCD, a budget of 5": lambda model: cocd.AutoCoCD(model.parameters(), compute_budget=5),
     "BCCD": coordinates(BCCD, compute_budget=5),
     "FiniteDifference": coordinates(FiniteDifference),
     "RandomCoordinate": coordinates(Randomly, compute_budget=6),
