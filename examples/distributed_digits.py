@@ -57,6 +57,7 @@ def main() -> None:
             f"loss {loss:.4f}, {accuracy:.1%} right, {optimizer.evaluations:,} evaluations "
             f"in {seconds:.1f} s"
         )
+    dist.barrier()  # no rank takes the group down while another still uses it
     dist.destroy_process_group()
 
 
