@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pytest
 from report_rows import everything, run_row, training, write
@@ -80,6 +81,14 @@ def drag(browser, svg, start, end):
     actions.move_to_element_with_offset(svg, *end).release().perform()
 
 
+def waited(read, wanted):
+    """What `read` gives once it is as wanted; what it gives after 30 seconds, if it is not."""
+    end = time.monotonic() + 30
+    while not wanted(found := read()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
 def centred(browser, selector):
     """The element, in the middle of the window."""
     element = find(browser, selector)
@@ -136,7 +145,7 @@ def test_the_wheel_zooms_once_the_chart_is_taken_hold_of(shown):
     svg = centred(shown, f"{PANEL} > svg")
     webdriver.ActionChains(shown, duration=50).click(svg).perform()
     webdriver.ActionChains(shown).scroll_from_origin(origin, 0, -100).perform()
-    assert view(shown)["x"] != before["x"]
+    assert waited(lambda: view(shown)["x"], lambda x: x != before["x"]) != before["x"]
 
 
 def test_buttons_and_keys_do_the_same(shown):
@@ -203,16 +212,17 @@ def test_charts_in_a_fold_are_drawn_when_it_is_opened(shown):
     details = find(shown, "#table-main > details")
     assert details.find_elements("css selector", ".panel") == []
     details.find_element("css selector", "summary").click()
-    # Toggling is told before the next frame, sizes are observed before it is painted.
-    widths = """
-        const [details, done] = arguments;
-        const answer = () => done([...details.querySelectorAll(".panel > svg")].map(
-            svg => [svg.viewBox.baseVal.width, svg.clientWidth]));
-        requestAnimationFrame(() => requestAnimationFrame(answer));
+    # The page is told of the toggling, and then of the sizes, when the browser gets to it.
+    script = """
+        return [...arguments[0].querySelectorAll(".panel > svg")].map(
+            svg => [svg.viewBox.baseVal.width, svg.clientWidth]);
     """
-    drawn = shown.execute_async_script(widths, details)
-    assert len(drawn) == 2
-    assert all(width == there > 0 for width, there in drawn)
+    widths = waited(lambda: shown.execute_script(script, details), fit)
+    assert len(widths) == 2 and fit(widths)
+
+
+def fit(widths):
+    return widths and all(width == there > 0 for width, there in widths)
 
 
 def test_colours_can_be_changed(shown):
