@@ -72,6 +72,12 @@ def broken(x):
     return bowl(x) if np.array_equal(x, np.ones(x.size)) else float("nan")
 
 
+def slow_start(x):
+    if np.array_equal(x, np.ones(x.size)):
+        time.sleep(0.5)  # the other worker fails at all its points meanwhile
+    return broken(x)
+
+
 def always_exits(x):
     os._exit(1)
 

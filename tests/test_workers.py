@@ -133,11 +133,17 @@ def test_a_second_try_elsewhere_may_succeed(tmp_path):
 
 def test_too_many_deaths_end_with_the_best_point():
     options = {"lr": 0.01, "eps": 0.1, "compute_budget": 40}
-    # One worker: of two, one may fail fifty times before the other has brought f(x0).
-    result = cocd.minimize(blackboxes.broken, np.ones(40), **options, workers=1)
+    result = cocd.minimize(blackboxes.broken, np.ones(40), **options, workers=2)
     assert result.status == 3 and result.fun == bowl(np.ones(40)) and "nan" in result.message
     hung = cocd.minimize(blackboxes.always_hangs, np.ones(40), **options, workers=4, timeout=0.1)
     assert hung.status == 3 and hung.fun == bowl(np.ones(40)) and "10 workers" in hung.message
+
+
+def test_failures_before_the_start_is_known():
+    """While one worker is still at x0, what another one fails at decides nothing."""
+    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 40}
+    result = cocd.minimize(blackboxes.slow_start, np.ones(40), **options, workers=2)
+    assert result.status == 3 and result.fun == bowl(np.ones(40)) and "nan" in result.message
 
 
 def test_a_start_at_which_every_worker_dies():

@@ -31,14 +31,19 @@ class Answers:
         self._failures = self._losses = 0  # in a row
         self.begin(0)
 
-    def begin(self, k: int) -> None:
-        """A phase of k points begins."""
+    def begin(self, k: int, opening: bool = False) -> None:
+        """A phase of k points begins; an opening one with x0, before which nothing is concluded.
+
+        Workers are not equally fast: one may fail many times while another still evaluates x0.
+        """
+        self._early = opening
         self.values: Vector = np.full(k, np.nan)
         self.told: NDArray[np.bool_] = np.zeros(k, dtype=np.bool_)
         self.failed: dict[int, str] = {}
 
     def put(self, row: int, answer: Answer) -> None:
         """The function has answered."""
+        self._early = self._early and row != 0
         if isinstance(answer, str):
             self.failed[row] = answer
             self._failures += 1
@@ -51,11 +56,12 @@ class Answers:
     def lost(self, rows: list[int], why: str) -> None:
         """A worker has not answered and will not."""
         self.failed.update(dict.fromkeys(rows, why))
+        self._early = self._early and 0 not in rows
         self._losses += 1
         self._check(self._losses, self._most_losses, "workers", why)
 
     def _check(self, count: int, most: int, what: str, why: str) -> None:
-        if count >= most:
+        if count >= most and not self._early:
             raise TooManyFailures(f"{count} {what} in a row failed, the last one with: {why}")
 
     def again(self) -> list[int]:

@@ -177,7 +177,7 @@ class _Run:
     def _phase(self, interrupts: Interrupts) -> None:
         search, answers = self._search, self._answers
         points, rows, steps = search.points(), search.pending.tolist(), search.nit
-        answers.begin(len(points))
+        answers.begin(len(points), opening=not search.nfev)
         interrupts.deliver()
         interrupts.window = True
         try:
