@@ -200,9 +200,13 @@ def test_what_explodes_is_put_back():
     good = x.clone()
     with torch.no_grad():
         x += 1e3  # as if another part of the program had spoilt it
-    for _ in range(3):
+    spent = optimizer.evaluations
+    with pytest.warns(cocd.RestoreWarning, match="risen from .* put back"):
         optimizer.step(lambda: (x**2).sum() + 1)
-    assert (x - good).abs().max() < 1
+    assert optimizer.evaluations - spent == 8 + 3 + 1  # at the copy, too
+    for _ in range(2):
+        optimizer.step(lambda: (x**2).sum() + 1)
+    assert (x - good).abs().max() < 1 and optimizer.restored == 1
 
 
 @pytest.mark.parametrize("order", ["cyclic", "spread"])

@@ -17,7 +17,14 @@ from ._blackbox import AskTell, minimize, scipy_method
 from ._engines import Objective, trace
 from ._gradient import CoherentGradient
 from ._optimizer import CoCD
-from .errors import EngineWarning, NonFiniteLoss, NonFiniteWarning, RadiusWarning, SharedMemoryError
+from .errors import (
+    EngineWarning,
+    NonFiniteLoss,
+    NonFiniteWarning,
+    RadiusWarning,
+    RestoreWarning,
+    SharedMemoryError,
+)
 
 try:
     __version__ = version("cocd")
@@ -34,6 +41,7 @@ __all__ = [
     "NonFiniteWarning",
     "Objective",
     "RadiusWarning",
+    "RestoreWarning",
     "SharedMemoryError",
     "__version__",
     "baselines",

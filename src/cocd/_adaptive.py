@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isfinite, sqrt
+from math import nan, sqrt
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._auto import Length, Search, scaled, shortened
-from ._block import Block, Step
+from ._auto import Length
+from ._block import Block, Step, gained, penalty
 from ._coordinate import CoordinateMethod
+from ._curvature import Curvature
 from ._evaluate import Closure, Evaluations
 from ._guard import Guard
 from ._layout import Place, by_tensor, gather, put
 from ._options import check_choice, check_count
-from ._probe import probe
+from ._probe import is_lost, probe
 from ._schedule import Cyclic, Schedule, Spread
 from ._share import SETTLED, Share
+from ._warn import warn
+from .errors import RestoreWarning
 
 # Coordinates a step, where their number is left to the method: few, so that each is measured
 # after the others have moved; many, where noise is the greater trouble.
@@ -28,7 +31,6 @@ _STEPS = 32  # a sweep at first
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
-_FLOOR = 1e-12  # of slope / radius, in place of a curvature of 0: no quotient overflows
 _SAVED = ("first_lr", "lengths", "curvature", "guard")
 
 
@@ -52,9 +54,10 @@ class AutoCoCD(CoordinateMethod):
             with it how bold steps are, by what each step has gained on the next batch (one more
             evaluation a step): B begins with a 32nd of the coordinates, 64 at least (an eighth of
             them where they are few) and 512 at most, and halves, down to 64, where noise is not
-            what limits steps. A B that is given here stays, and nothing is judged then; so does
-            another one that is written to the attribute. Weights of half precision are not
-            judged: much of what they move by is rounding.
+            what limits steps. It begins anew when most parameters have just joined. A B that is
+            given here stays, and nothing is judged then; so does another one that is written to
+            the attribute. Where there are weights of half precision nothing is judged: much of
+            what they move by is rounding.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
             or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
@@ -63,8 +66,12 @@ class AutoCoCD(CoordinateMethod):
             them steps shrink to a fiftieth. None: they do not. It is part of `state_dict`; to go
             on for longer, set the attribute after loading.
         weight_decay: the objective is the loss plus this half of the parameters' square.
-        nonfinite: as for `CoCD`.
+        nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
         modules: as for `CoCD`.
+
+    When the loss rises far above the lowest it has been, on average, and the parameters of that
+    time are better on the batch at hand, they are put back, with a `RestoreWarning`; `restored`
+    counts. Inside an autocast region call `step` inside it, so that radii fit its precision.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
@@ -76,7 +83,7 @@ class AutoCoCD(CoordinateMethod):
     """
 
     # What the ablation varies (docs/adaptive.md).
-    _REACH = 3.0  # no coordinate moves further than so many radii at once
+    _REACH = 3.0  # no coordinate moves further than so many radii at once, at the first lr
     _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
     # Of the step that is best on one mini-batch, part is the batch's own. The more of the way has
     # been made, the larger is that part: after k sweeps _PART / sqrt(1 + k / _SWEEPS) is taken.
@@ -121,9 +128,10 @@ class AutoCoCD(CoordinateMethod):
         self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
-        self._curvature: list[Tensor] = []  # of each tensor, NaN where it was never measured
+        self._curvature = Curvature()
         self._guard = Guard()
         self._pending = self._last = Step()
+        self._loss = self._there = nan  # the objective, here and at the guard's copy
         self._share: Share | None = None  # None: B stays what it is, and nothing is judged
         super().__init__(
             params,
@@ -141,21 +149,48 @@ class AutoCoCD(CoordinateMethod):
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
         self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
-        if self.order != "cyclic" and memory_budget is not None:
+        if self.order != "cyclic" and memory_budget not in (None, self._schedule.n):
             raise ValueError(
                 f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
             self.compute_budget = self._least()
-            if not any(map(_is_half, self._tensors)):
-                first = min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
-                self.compute_budget = max(self.compute_budget, first)
-                self._share = Share(self.compute_budget)
+            self._share = Share(self.compute_budget)
+            self._begin_judging()
+
+    @property
+    def boldness(self) -> float:
+        """By what the part of each step is multiplied; 1 where the budget was given."""
+        return 1.0 if self._share is None else self._share.boldness
+
+    @property
+    def restored(self) -> int:
+        """How often parameters from before were put back because the loss had risen so far."""
+        return self._guard.restored
 
     def _least(self) -> int:
         """Coordinates a step at least, where their number is left to the method."""
         return min(_LEAST_BUDGET, max(1, self._schedule.n // 8), self._memory.m)
+
+    def _begin_judging(self) -> None:
+        """B as large as it may become, now that there are so many coordinates; then it halves."""
+        if self._share is None or not self._share.free:
+            return
+        if self._share.budget != self.compute_budget:  # it was set by hand
+            return
+        if any(map(_is_half, self._tensors)):
+            self._share = None
+            return
+        first = min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
+        self.compute_budget = max(self.compute_budget, self._least(), first)
+        self._share = replace(self._share, budget=self.compute_budget, seen=[])
+
+    def _follow(self) -> None:
+        before = self._schedule.n
+        super()._follow()
+        if self._schedule.n > 2 * before or any(map(_is_half, self._tensors)):
+            self._begin_judging()  # most coordinates are new: what was learned is of the others
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -179,7 +214,7 @@ class AutoCoCD(CoordinateMethod):
         runs = [segment.run for segment in block]
         places = by_tensor(runs)
         known = self._known_curvature(places)
-        sides = self._sides(places, known)
+        sides = self._sides(evaluate, places, known, options)
         times = 1.0 if sides == "central" else self._NARROW
         loss, fresh = probe(
             evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
@@ -190,23 +225,25 @@ class AutoCoCD(CoordinateMethod):
         )
         g = fresh.first.numpy().copy()
         if fresh.second is not None:
-            c = fresh.second.numpy()
-            mean = np.where(np.isnan(known), c, (known + c) / 2)
-            c = np.where(np.isfinite(c), mean, known)
+            c = self._curvature.mean(known, fresh.second.numpy())
         else:  # f(x + r) - f(x) = r g + r^2 c / 2: the curvature is known
             c, sign = known, 1 if sides == "forward" else -1
             g -= sign * times * eps * c / 2
         slopes = torch.from_numpy(g)
-        gain = self._gained(evaluate, loss, options)
+        gain = None
+        if share is not None:
+            gain = gained(evaluate, self._tensors, self._last, loss, options)
         step = self._search(evaluate, loss, places, g, c, eps, options)
-        finite = self._check_finite(block, slopes)
+        self._loss = loss + penalty(self._tensors, options)
+        self._there = self._at_copy(evaluate, options)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+        finite = self._check_finite(block, slopes)
 
         for observe in self._observers:
             observe(block, slopes)
         self._memory.write(block, slopes, finite)
-        if fresh.second is not None:
-            self._remember_curvature(places, c)
+        if fresh.second is not None and self._memory.dense:
+            self._curvature.remember(places, c)
         self._schedule.advance(B)
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
@@ -223,26 +260,11 @@ class AutoCoCD(CoordinateMethod):
                 least=self._least(),
             )
         self._pending = step
-        self._loss = loss + self._penalty(options)
-
-    def _gained(
-        self, evaluate: Evaluations, loss: float, options: dict[int, dict[str, Any]]
-    ) -> float | None:
-        """What the step before gained on this batch; None where that is not to be learned."""
-        last = self._last
-        if self._share is None or last.change is None or not last.taken * last.whole > 0:
-            return None
-        moved = [self._tensors[place.tensor].requires_grad for place in last.places]
-        parts = torch.split(last.change, list(map(len, last.places)))
-        if any(part.any() for part, still in zip(parts, moved, strict=True) if not still):
-            return None  # it has been frozen since, and is to be left alone
-        block = Block(evaluate, self._tensors, last.places, options)
-        gain = block.at(-last.change.numpy()) - loss - block.penalty()
-        return gain if isfinite(gain) else None
 
     def _move(self) -> None:
         self._last, self._pending = self._pending, Step()
-        if self._guard.is_lost(self._loss, self._tensors, self._schedule.n / self.compute_budget):
+        sweep = self._schedule.n / self.compute_budget
+        if self._guard.is_lost(self._loss, self._tensors, sweep, self._there):
             self._last = Step()
             for length in self._lengths.values():
                 length.value *= 0.5
@@ -253,42 +275,46 @@ class AutoCoCD(CoordinateMethod):
         if self._share is None or self._done() >= SETTLED:
             self._last = Step()  # nothing more is learned from it
 
-    def _penalty(self, options: dict[int, dict[str, Any]]) -> float:
-        """What weight decay adds to the loss."""
-        total = 0.0
-        for tensor in self._tensors:
-            wd = float(options[id(tensor)]["weight_decay"])
-            if wd and tensor.requires_grad:
-                total += wd / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
-        return total
+    def _at_copy(self, evaluate: Evaluations, options: dict[int, dict[str, Any]]) -> float:
+        """The objective at the guard's copy, where all seems lost; else NaN."""
+        if not self._guard.rings(self._loss):
+            return nan
+        with self._guard.swapped(self._tensors):
+            there = evaluate.quickly() + penalty(self._tensors, options)
+        if self._guard.is_better(self._loss, there) and not self._guard.restored:
+            warn(
+                f"the loss has risen from {self._guard.lowest:.3g} (a running mean) to "
+                f"{self._loss:.3g}: parameters from before are put back. This is said once; "
+                "`restored` counts on. After loading other weights build a new optimizer",
+                RestoreWarning,
+            )
+        return there
 
-    def _sides(self, places: list[Place], known: Any) -> str:
+    def _sides(
+        self,
+        evaluate: Evaluations,
+        places: list[Place],
+        known: Any,
+        options: dict[int, dict[str, Any]],
+    ) -> str:
         """Central where the curvature is due or not known; else the two sides by turns."""
         assert isinstance(self._schedule, Cyclic)
         sweep = self._schedule.count // self._schedule.n
         tensors = [self._tensors[place.tensor] for place in places]
-        if any(map(_is_half, tensors)):
-            return "central"  # the narrow radius would be lost in rounding
         moving = np.repeat([tensor.requires_grad for tensor in tensors], list(map(len, places)))
         if sweep % self._EVERY == 0 or np.isnan(known[moving]).any():
             return "central"
+        narrow = [self._NARROW * float(options[id(tensor)]["eps"]) for tensor in tensors]
+        index = [place.elements for place in places]
+        coarse = evaluate.inside_autocast or any(map(_is_half, tensors))
+        if coarse or any(map(is_lost, tensors, index, narrow)):
+            return "central"  # the narrow radius would be lost in rounding
         return "forward" if sweep % 2 else "backward"
 
     def _known_curvature(self, places: list[Place]) -> Any:
         if not self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
             return np.full(sum(map(len, places)), np.nan)
-        for tensor in self._tensors[len(self._curvature) :]:
-            unknown = torch.full((tensor.numel(),), torch.nan, dtype=torch.float32, device="cpu")
-            self._curvature.append(unknown)
-        parts = [gather(self._curvature[t], index) for t, index in places]
-        return torch.cat(parts).double().numpy()
-
-    def _remember_curvature(self, places: list[Place], c: Any) -> None:
-        position = 0
-        for t, index in places if self._memory.dense else ():
-            values = torch.from_numpy(c[position : position + len(index)]).float()
-            put(self._curvature[t], index, values.masked_fill_(values.isinf(), torch.nan))
-            position += len(index)
+        return self._curvature.known(places, [tensor.numel() for tensor in self._tensors])
 
     def _search(
         self,
@@ -302,38 +328,21 @@ class AutoCoCD(CoordinateMethod):
     ) -> Step:
         """The move of the block: scaled by curvature, as long as two evaluations say."""
         block = Block(evaluate, self._tensors, places, options)
-        g, c = g + block.wd * block.x, c + block.wd
-        good = np.isfinite(g) & np.isfinite(c)
-        if not good.any():
-            return Step()
-        g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
-        damping = self._DAMPING * float(np.abs(c[good]).mean())
-        damping = max(damping, _FLOOR * float(np.abs(g / radius).max()), np.finfo(float).tiny)
-        p = shortened(scaled(g, c, damping), self._REACH * radius)
-        slope = float(g @ p)
-        if not slope < 0:
-            return Step()
         whose = places[0].tensor if self.order == "cyclic" else 0
         length = self._lengths[whose].value if whose in self._lengths else self._first_lr
-        rounding = 8 * _rounding(evaluate.first, block.now) * abs(loss)
-        longest = float((self._REACH * radius / np.maximum(np.abs(p), 1e-300)).min())
-        start = min(length, longest)
-        f0 = loss + block.penalty()
-        search = Search(f0, slope, start, around=(1.0,), rounding=rounding)
-        while search.lengths:
-            search.lengths = [min(s, longest) for s in search.lengths]
-            search.learn([block.at(s * p) for s in search.lengths])
+        found = block.search(loss, g, c, radius, length, self._REACH * radius, self._DAMPING)
+        if found is None:
+            return Step()
+        p, promised, search = found
         left = self._left(evaluate)
-        taken = self._part() * left
-        if self._share is not None:
-            taken *= self._share.boldness
+        taken = self._part() * left * self.boldness
         sizes = list(map(len, places))
         lr = [float(options[id(self._tensors[place.tensor])]["lr"]) for place in places]
         times = [taken * search.best * each / self._first_lr for each in lr]
         change = torch.from_numpy(np.repeat(times, sizes) * p)
         ratio = lr[0] / self._first_lr
         if len(set(lr)) > 1:  # on average, by what each coordinate promises
-            ratio = float(g * p @ np.repeat(lr, sizes)) / slope / self._first_lr
+            ratio = float(promised @ np.repeat(lr, sizes)) / search.slope / self._first_lr
         return Step(
             places,
             change if search.best else None,
@@ -342,7 +351,7 @@ class AutoCoCD(CoordinateMethod):
             search.best,
             taken * ratio,
             left * ratio,
-            f0 - search.value,
+            search.f0 - search.value,
         )
 
     def _part(self) -> float:
@@ -370,7 +379,7 @@ class AutoCoCD(CoordinateMethod):
             "max_evaluations": self.max_evaluations and int(self.max_evaluations),
             "first_lr": float(self._first_lr),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
-            "curvature": [values.clone() for values in self._curvature],
+            "curvature": self._curvature.state_dict(),
             "guard": self._guard.state_dict(),
             "share": self._share and self._share.state_dict(),
             "last": self._last.state_dict(),
@@ -389,9 +398,9 @@ class AutoCoCD(CoordinateMethod):
     def _restore(self, saved: dict[str, Any]) -> None:
         super()._restore(saved)
         self.max_evaluations = saved.get("max_evaluations", self.max_evaluations)
-        self._first_lr = float(saved["first_lr"])
+        self._first_lr = self.defaults["lr"] = float(saved["first_lr"])
         self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
-        self._curvature = [values.to("cpu", copy=True) for values in saved["curvature"]]
+        self._curvature = Curvature.of(saved["curvature"])
         self._guard = Guard.of(saved["guard"])
         share = saved.get("share")
         self._share = share and Share.of(share)
@@ -405,11 +414,3 @@ class AutoCoCD(CoordinateMethod):
 
 def _is_half(tensor: Tensor) -> bool:
     return tensor.element_size() < 4
-
-
-def _rounding(loss: Any, values: list[Tensor]) -> float:
-    """Of a loss of about 1: what it and the weights, at single precision or wider, are made in."""
-    parts = [torch.promote_types(part.dtype, torch.float32) for part in values]
-    if isinstance(loss, Tensor) and loss.is_floating_point():
-        parts.append(loss.dtype)
-    return max(float(torch.finfo(dtype).eps) for dtype in parts)

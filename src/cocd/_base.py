@@ -141,14 +141,14 @@ class ZerothOrder(Optimizer):
             return
         if self.nonfinite == "raise":
             raise NonFiniteLoss(f"{count} {what}; nothing has been changed")
-        self.skipped += count
-        if not self._warned:
-            self._warned = True
+        if not self._warned:  # which may raise: before anything is counted
             warn(
                 f"{count} {what}: their estimates were not stored, older ones stay. This is said "
                 "once; `skipped` counts on. A smaller eps or lr may help; nonfinite='raise' stops",
                 NonFiniteWarning,
             )
+            self._warned = True
+        self.skipped += count
 
     # --- saving -------------------------------------------------------------------------------
 

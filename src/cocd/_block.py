@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ._auto import Search, Vector, scaled, shortened
 from ._evaluate import Evaluations
 from ._layout import Place, Spot, gather, put, spot
+
+_FLOOR = 1e-12  # of slope / radius, in place of a curvature of 0: no quotient overflows
 
 
 class Step(NamedTuple):
@@ -79,3 +83,77 @@ class Block:
         finally:
             for (tensor, where), values in zip(self.spots, self.now, strict=True):
                 put(tensor, where, values)
+
+    def search(
+        self,
+        loss: float,
+        g: Vector,
+        c: Vector,
+        radius: Vector,
+        length: float,
+        reach: Vector,
+        damping: float,
+    ) -> tuple[Vector, Vector, Search] | None:
+        """Slopes scaled by curvature, as long as two evaluations say, none further than `reach`.
+
+        The direction, what each coordinate promises along it, and the outcome; None where nothing
+        is known or nothing is promised. `loss` is without the penalty, of which slopes and
+        curvatures are told here; `damping` is a part of the mean curvature.
+        """
+        g, c = g + self.wd * self.x, c + self.wd
+        good = np.isfinite(g) & np.isfinite(c)
+        if not good.any():
+            return None
+        g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
+        least = damping * float(np.abs(c[good]).mean())
+        least = max(least, _FLOOR * float(np.abs(g / radius).max()), np.finfo(float).tiny)
+        p = shortened(scaled(g, c, least), reach)
+        slope = float(g @ p)
+        if not slope < 0:
+            return None
+        rounding = 8 * _rounding(self.evaluate.first, self.now) * abs(loss)
+        longest = float((reach / np.maximum(np.abs(p), 1e-300)).min())
+        start = min(length, longest)
+        f0 = loss + self.penalty()
+        search = Search(f0, slope, start, around=(1.0,), rounding=rounding)
+        while search.lengths:
+            search.lengths = [min(s, longest) for s in search.lengths]
+            search.learn([self.at(s * p) for s in search.lengths])
+        return p, g * p, search
+
+
+def gained(
+    evaluate: Evaluations,
+    tensors: list[Tensor],
+    last: Step,
+    loss: float,
+    options: dict[int, dict[str, Any]],
+) -> float | None:
+    """What the step before gained on this batch; None where that is not to be learned."""
+    if last.change is None or not last.taken * last.whole > 0:
+        return None
+    moved = [tensors[place.tensor].requires_grad for place in last.places]
+    parts = torch.split(last.change, list(map(len, last.places)))
+    if any(part.any() for part, still in zip(parts, moved, strict=True) if not still):
+        return None  # it has been frozen since, and is to be left alone
+    block = Block(evaluate, tensors, last.places, options)
+    gain = block.at(-last.change.numpy()) - loss - block.penalty()
+    return gain if isfinite(gain) else None
+
+
+def penalty(tensors: list[Tensor], options: dict[int, dict[str, Any]]) -> float:
+    """What weight decay adds to the loss."""
+    total = 0.0
+    for tensor in tensors:
+        wd = float(options[id(tensor)]["weight_decay"])
+        if wd and tensor.requires_grad:
+            total += wd / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
+    return total
+
+
+def _rounding(loss: Any, values: list[Tensor]) -> float:
+    """Of a loss of about 1: what it and the weights, at single precision or wider, are made in."""
+    parts = [torch.promote_types(part.dtype, torch.float32) for part in values]
+    if isinstance(loss, Tensor) and loss.is_floating_point():
+        parts.append(loss.dtype)
+    return max(float(torch.finfo(dtype).eps) for dtype in parts)

@@ -100,8 +100,8 @@ class CoordinateMethod(ZerothOrder):
             lambda tensor: float(options[id(tensor)]["eps"]),
             self.difference,
         )
-        finite = self._check_finite(block, fresh.first)
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+        finite = self._check_finite(block, fresh.first)
 
         for observe in self._observers:
             observe(block, fresh.first)

@@ -48,7 +48,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._modules = modules
         self._grad_mode = torch.no_grad()
         self._autocast_cache = torch.is_autocast_cache_enabled()
-        self._inside_autocast = torch._C._is_any_autocast_enabled()
+        self.inside_autocast = torch._C._is_any_autocast_enabled()
 
     def __enter__(self) -> Evaluations:
         self.interrupts.__enter__()
@@ -66,7 +66,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         traceback: TracebackType | None,
     ) -> None:
         self._report(self.count)
-        if release := getattr(self.closure, "release", None):
+        if release := offered(self.closure, "release"):
             release()
         try:
             # After a failure the world is as it was before the step; otherwise as after one call.
@@ -85,7 +85,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __call__(self, prepare: bool = False) -> float:
         """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
-            return self._call_first(getattr(self.closure, "prepare", None) if prepare else None)
+            return self._call_first(offered(self.closure, "prepare") if prepare else None)
         return self.again()
 
     def rewind(self) -> None:
@@ -95,7 +95,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def _call_first(self, prepare: Callable[[Callable[[], None]], Any] | None) -> float:
         closure = self.closure if prepare is None else partial(prepare, self.rewind)
-        known = getattr(self.closure, "modules", None)  # a traced objective says what it runs
+        known = offered(self.closure, "modules")  # a traced objective says what it runs
         if isinstance(self.closure, nn.Module):  # of which this is a method
             known = (self.closure,)
         if self._modules is None and known is not None:
@@ -115,7 +115,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _call(self, closure: Closure) -> Any:
         if self.interrupts.waiting is not None:
             self.interrupts.deliver()
-        if self._inside_autocast:  # a region entered by the closure may cache all the same
+        if self.inside_autocast:  # a region entered by the closure may cache all the same
             torch.clear_autocast_cache()
         self.count += 1
         self.interrupts.window = True
@@ -130,7 +130,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def quickly(self) -> float:
         """The same by a traced objective's own pass, which is that of the model but faster."""
-        closure = getattr(self.closure, "traced", self.closure)
+        closure = offered(self.closure, "traced") or self.closure
         return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
 
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
@@ -153,7 +153,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         # What is not needed is not even asked: this is all that a probe costs beside itself.
         closure, interrupts = closure or self.closure, self.interrupts
         rewind = self._rewinder() if rewinding else None
-        inside_autocast = self._inside_autocast
+        inside_autocast = self.inside_autocast
         values: list[float] = []
         try:
             for _ in points:
@@ -182,6 +182,14 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _rewinder(self) -> Callable[[], object]:
         more = self._buffers.any or self._random.has_devices
         return self.rewind if more else self._random.rewind_cpu
+
+
+def offered(closure: Any, name: str) -> Any:
+    """What an objective offers beside being called; None where it is any other closure.
+
+    The attributes of a module that is called as a closure are layers, whatever their names.
+    """
+    return None if isinstance(closure, nn.Module) else getattr(closure, name, None)
 
 
 def scalar(value: Any) -> float:

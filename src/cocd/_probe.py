@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._evaluate import Evaluations
+from ._evaluate import Evaluations, offered
 from ._layout import Run, bits, by_tensor, elements, gather
 from ._warn import warn
 from .errors import NonFiniteLoss, RadiusWarning
@@ -87,7 +87,7 @@ def probe(
     parts: list[Differences] = []
     for tensor, index, h in requests:
         if not tensor.requires_grad:
-            nothing = torch.full((len(index),), torch.nan, dtype=torch.float64)
+            nothing = torch.full((len(index),), torch.nan, dtype=torch.float64, device="cpu")
             parts.append(Differences(nothing, nothing if difference == "central" else None))
         else:
             first, second = next(found)
@@ -102,10 +102,10 @@ def differences(
     """An answer for each request, by whatever the objective offers."""
     if not requests:
         return []
-    if (block := getattr(objective, "block", None)) is not None:
+    if (block := offered(objective, "block")) is not None:
         answers: list[Differences] = block(evaluate, loss, requests, difference)
         return answers
-    of = getattr(objective, "differences", sequential)
+    of = offered(objective, "differences") or sequential
     return [of(evaluate, loss, *request, difference) for request in requests]
 
 
@@ -152,6 +152,17 @@ def sequential(
         if difference != "central":
             return Differences(first, None)
         return Differences(first, torch.from_numpy((up - loss) + (down - loss)))
+
+
+def is_lost(tensor: Tensor, index: list[int], radius: float) -> bool:
+    """Whether rounding takes more than a tenth of a radius at some of the weights.
+
+    >>> weights = torch.tensor([1.0, 1e6])
+    >>> is_lost(weights, [0], 0.02), is_lost(weights, [0, 1], 0.02)
+    (False, True)
+    """
+    largest = float(gather(tensor, index).abs().amax())
+    return largest * torch.finfo(tensor.dtype).eps > 0.1 * radius
 
 
 def check_radius(saved: Tensor, plus: Tensor, minus: Tensor, eps: float, difference: str) -> None:

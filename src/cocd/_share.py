@@ -9,7 +9,8 @@ is the signal's share of their square, that gain is
 
 A loss falls fastest at rho = kappa and stands still at rho = 2 kappa. Where rho is below kappa,
 noise is not what holds steps back but the coordinates that move at once: B halves. Where it is near
-2 kappa, steps become shorter.
+2 kappa, steps become shorter. What was concluded last stays, so kappa's error counts against
+either conclusion.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SETTLED = 4  # sweeps. Later on rho is near 2 kappa whatever it is: the loss fol
 _FIRST = 1  # sweep before which slopes are mostly signal, and say nothing about later ones
 _STEPS = 16  # at least, before anything is concluded
 _WINDOW = 2 * _STEPS, 512  # a sweep's steps, but not fewer or more than these
-_SURE = 2.0  # standard errors, looked at after every step
+_SURE = 2.0  # standard errors of kappa above rho, looked at after every step: B halves
+_DOUBT = 1.0  # standard errors that kappa is given before steps become shorter
 _BOLDEST = 1.7  # of rho / kappa
 _LEAST = 0.1  # of the boldness
 
@@ -80,7 +82,7 @@ class Share:
         if self.free and self.budget > least and kappa - _SURE * error > part:
             self.budget, self.seen = max(self.budget // 2, least), []
         elif sweeps >= _FIRST:
-            self.boldness = min(1.0, max(_LEAST, _BOLDEST * kappa / part))
+            self.boldness = min(1.0, max(_LEAST, _BOLDEST * (kappa + _DOUBT * error) / part))
 
     def state_dict(self) -> dict[str, Any]:
         return {**asdict(self), "seen": [list(pair) for pair in self.seen]}

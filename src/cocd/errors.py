@@ -6,6 +6,7 @@ __all__ = [
     "NonFiniteLoss",
     "NonFiniteWarning",
     "RadiusWarning",
+    "RestoreWarning",
     "SharedMemoryError",
 ]
 
@@ -43,3 +44,7 @@ class EngineWarning(RuntimeWarning):
 
 class RadiusWarning(RuntimeWarning):
     """``eps`` is so small that adding it to some weights changes nothing in their dtype."""
+
+
+class RestoreWarning(RuntimeWarning):
+    """The loss has risen so far that `AutoCoCD` has put back parameters from before."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .._base import ZerothOrder
-from .._evaluate import Closure, Evaluations
+from .._evaluate import Closure, Evaluations, offered
 from .._layout import Kind
 from .._options import check_choice, check_count
 from .._update import decay_weights
@@ -90,7 +90,7 @@ class _DirectionMethod(ZerothOrder):
         of them are to be made here, and knows the rest.
         """
         count = 2 * len(seeds)
-        share = getattr(evaluate.closure, "directional_losses", None)
+        share = offered(evaluate.closure, "directional_losses")
         if share is None:
             return self._probe(evaluate, seeds, range(count))
         found: list[float] = share(evaluate, count, partial(self._probe, evaluate, seeds))
@@ -101,7 +101,7 @@ class _DirectionMethod(ZerothOrder):
     ) -> list[float]:
         """Those of the losses whose numbers are `wanted`, NaN for the others."""
         numbers = [k for k in range(2 * len(seeds)) if k in wanted]
-        at_once = getattr(evaluate.closure, "points_at_once", None)
+        at_once = offered(evaluate.closure, "points_at_once")
         size = 0 if at_once is None else at_once(self._trainable())
         pays = min(size, len(numbers)) >= _FEW
         found = self._at_once(evaluate, seeds, numbers, size) if pays else {}

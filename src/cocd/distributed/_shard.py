@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._base import ZerothOrder
-from .._evaluate import Closure, Evaluations, scalar
+from .._evaluate import Closure, Evaluations, offered, scalar
 from .._options import check_count
 from .._probe import Differences, Request, differences, evaluations_per_coordinate
 from ._ranks import Header, RankError, Ranks
@@ -110,7 +110,7 @@ class Sharded:
     @property
     def modules(self) -> Any:
         """Whose buffers an evaluation may change, if the closure knows."""
-        return getattr(self._closure, "modules", None)
+        return offered(self._closure, "modules")
 
     def __call__(self) -> Any:
         """The loss, by this rank alone."""
@@ -120,7 +120,7 @@ class Sharded:
         """The loss at the unperturbed point, which every rank evaluates."""
         with self._telling_of_failure():
             self._begin(rewind)
-            keep = getattr(self._closure, "prepare", None)
+            keep = offered(self._closure, "prepare")
             value = self._closure() if keep is None else keep(rewind)
             self._loss = scalar(value)
         if not isfinite(self._loss):  # there will be no probes, but are all of this opinion?
@@ -171,7 +171,7 @@ class Sharded:
 
     def release(self) -> None:
         """Let go of what the closure kept for the probes."""
-        if release := getattr(self._closure, "release", None):
+        if release := offered(self._closure, "release"):
             release()
 
     # --- what is said between ranks --------------------------------------------------------------
