@@ -100,6 +100,10 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     assert main([*ONE, "--out", str(tmp_path / "file")]) == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1 and told.endswith("file is a file; give a folder\n")
+    assert main([*ONE, "--out", str(tmp_path / "file" / "below")]) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1 and told.startswith("cocd reproduce: --out ")
+    assert told.endswith("below cannot be written (Not a directory); give another place\n")
 
 
 def test_a_task_that_is_named_twice_is_made_once(

@@ -85,6 +85,16 @@ def test_the_rows_have_the_agreed_form(tmp_path: Path) -> None:
     assert end["best_metric"] == min(row["metric"] for row in epochs)
 
 
+def test_a_budget_that_was_found_is_in_the_rows(tmp_path: Path) -> None:
+    given = small("auto")
+    own: dict[str, Setting] = {"compute_budget": "auto", "max_evaluations": 4000}
+    run = Run.from_row({**given.to_row(), "settings": {**given.options, **own}})
+    _, first, *epochs, end = perform(run, tmp_path)
+    assert "compute_budget" not in first and end["evaluations"] >= 4000
+    for row in epochs:  # n / 32 at first: it may have halved since
+        assert row["compute_budget"] in (397, 198, 99, 64) and row["boldness"] == 1
+
+
 def test_accuracy_is_the_metric_of_classification(tmp_path: Path) -> None:
     _, *epochs, end = perform(small("sgd", "mnist"), tmp_path)
     assert all(0 <= row["metric"] <= 1 for row in epochs)

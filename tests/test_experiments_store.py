@@ -261,3 +261,42 @@ def test_one_process_at_a_time_and_a_dead_one_lets_go(tmp_path: Path) -> None:
         other.wait()
         with made.held():
             pass
+
+
+def test_a_first_row_that_is_damaged_is_said_with_the_remedy(tmp_path: Path) -> None:
+    """Who goes on all the same makes rows that no report can read."""
+    made = store(tmp_path)
+    made.append({"row": "run"})
+    made.append({"row": "epoch", "epoch": 0})
+    made.save({})
+    whole = made.rows.read_bytes()
+    made.rows.write_bytes(b"#" + whole[1:])
+    with pytest.raises(StoreError, match=r"line 1 is damaged.*; delete .* to begin"):
+        made.resume()
+    assert made.rows.read_bytes() == b"#" + whole[1:]
+    made.end({"row": "end", "status": "done"})
+    assert not made.finished()
+    made.rows.write_bytes(whole + encode({"row": "end", "status": "done"}))
+    assert made.finished()
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = store(tmp_path)
+    made.append({"row": "run"})
+    made.save({"step": 1})
+    before = made.checkpoint.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cocd._experiments.store.os.fsync", full)
+        with pytest.raises(StoreError, match=r"checkpoint.tmp cannot be written \(No space left"):
+            made.save({"step": 2})
+        with pytest.raises(StoreError, match=r"rows.jsonl cannot be written .* make room"):
+            made.append({"row": "epoch", "epoch": 0})
+    assert made.checkpoint.read_bytes() == before
+    assert not list(made.folder.glob("*.tmp"))
+    assert made.resume() == {"step": 1} and read_rows(made.rows) == [{"row": "run"}]

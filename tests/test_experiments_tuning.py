@@ -68,6 +68,7 @@ def test_the_best_settings_are_those_of_the_validation_rows(
     made(0.2, 1, None)  # diverged with one of the seeds
     made(0.5, 0, 1.0, split="test")  # not what settings are chosen by
     made(0.1, 2, 1.0, epochs=1)  # nor runs of another length
+    made(0.1, 3, 1.0, group="of another time")  # nor those of a grid that is no more
     assert main(["reproduce", "tune", "--best", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed.replace("'", '"')) == {"sarcos": {"bccd": {"eps": 0.1, "lr": 0.05}}}

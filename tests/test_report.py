@@ -629,3 +629,25 @@ def test_words_from_rows_are_not_markup(tmp_path):
     assert label not in content
     assert "&lt;/script&gt;&lt;b&gt;x &amp; y" in content
     assert content.count("</script>") == 2
+
+
+@pytest.mark.parametrize(
+    "own", [{"group": None}, {"split": 7}, {"vary": []}, {"plan": "../../elsewhere"}]
+)
+def test_a_run_row_of_the_wrong_kind_is_left_out_and_said(tmp_path, own):
+    first, *rest = training(run_row(), 5.0)
+    file = write(tmp_path, [first, *rest])
+    file.write_text("".join(json.dumps(row) + "\n" for row in ({**first, **own}, *rest)))
+    found = read(tmp_path)
+    (problem,) = found.problems
+    assert not found.results and f"{next(iter(own))!r} is " in problem
+
+
+def test_a_page_of_documentation_needs_a_file(tmp_path, capsys):
+    write(tmp_path, training(run_row(), 5.0))
+    (tmp_path / "taken").write_text("")
+    for name, why in ((".", "is a folder; name a file"), ("taken/page.md", "cannot be written")):
+        assert _cli.main(["report", str(tmp_path), "--markdown", str(tmp_path / name)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("cocd report: --markdown ") and why in told
+    assert not (tmp_path / "figures").exists()

@@ -40,6 +40,44 @@ def test_how_soon_it_is_where_the_paper_ends(tmp_path):
     assert [line.name for line in panel.lines] == ["paper's CoCD 31.18"]
 
 
+def test_a_shorter_run_is_measured_by_the_papers_number_too(tmp_path):
+    """Not by its own, of which the same evaluations are a larger part."""
+    own = {"max_evaluations": 1_793_100}
+    write(tmp_path, auto("AutoCoCD (x)", 7.0, group="defaults", settings=own, wobble=0))
+    section = section_of(tmp_path)
+    (said,) = section.sentences
+    series = group(read(tmp_path).results)[0]
+    first = next(p for p in series.curve("metric", "evaluations") if p.y.mean <= 31.18)
+    assert said.endswith(f"{first.x / (34_750 * 129):.1%} of the paper's number.")
+    assert [table.title for table in section.tables] == [
+        "The paper's number of evaluations, or a part of it"
+    ]
+
+
+def test_what_was_found_is_said(tmp_path):
+    rows = auto("AutoCoCD (x)", 7.0, group="defaults", settings={"compute_budget": "auto"})
+    own = {"compute_budget": 128, "boldness": 0.918}
+    write(tmp_path, [{**row, **own} if row["row"] == "epoch" else row for row in rows])
+    said = section_of(tmp_path).sentences
+    assert said[-1] == "SARCOS, AutoCoCD (x): found B = 128 and 0.92 of each step."
+
+
+def test_larger_batches_lie_on_a_line_over_one_by_their_rows(tmp_path):
+    finals = {64: 2 + 128 / 64, 128: 2 + 128 / 128, 256: 2 + 128 / 256}
+    for rows, final in finals.items():
+        where = "defaults" if rows == 64 else "batches"
+        own = {"batch_size": rows}
+        made = auto(f"AutoCoCD ({rows})", final, group=where, settings=own, epochs=50, wobble=0)
+        write(tmp_path, made)
+    section = section_of(tmp_path)
+    assert section.sentences[-1] == (
+        "SARCOS: over batches of 64, 128 and 256 rows the loss at the end is 2.00 + 128 / rows, to "
+        "within 0.00."
+    )
+    table = table_of(section, "Larger batches at as many evaluations, SARCOS")
+    assert [row[:2] for row in table.rows] == [("64", "4.00"), ("128", "3.00"), ("256", "2.50")]
+
+
 def robust(folder, finals):
     for cell, ours, (plain, end) in zip(NETWORKS, finals[0], finals[1], strict=True):
         own = dict(zip(("activation", "inputs", "width"), cell, strict=True))

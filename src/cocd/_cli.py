@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from . import __version__
@@ -100,6 +102,18 @@ def _missing_extra(command: Command | None, error: ModuleNotFoundError) -> str |
     *others, last = packages.values()
     names = f"{', '.join(others)} and {last}" if others else last
     return f"cocd {command.name} needs {names}: pip install 'cocd[{command.extra}]'"
+
+
+@contextmanager
+def writable(option: str, path: Path) -> Iterator[None]:
+    """What goes wrong while `path` is written becomes a sentence about the option that named it."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(
+            f"{option} {path} cannot be written ({why}); give another place"
+        ) from error
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:

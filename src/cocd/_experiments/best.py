@@ -55,8 +55,12 @@ def _ended(folder: Path) -> Iterator[tuple[dict[str, Any], float | None]]:
         rows = read_rows(path)
         if len(rows) < 2 or rows[-1].get("row") != "end" or rows[0].get("split") != "validation":
             continue
-        if rows[0]["smoke"] or rows[0]["epochs"] != tune.EPOCHS:
+        run = rows[0]
+        if run.get("smoke") or (run.get("plan"), run.get("epochs")) != (tune.NAME, tune.EPOCHS):
             continue
-        last = next((row for row in reversed(rows) if row["row"] == "epoch"), None)
-        done = rows[-1]["status"] == "done" and last is not None
-        yield rows[0], float(last["metric"]) if done and last is not None else None
+        if run.get("group") not in tune.GRIDS.get(str(run.get("task")), {}):
+            continue  # of a grid that is no more
+        last = next((row for row in reversed(rows) if row.get("row") == "epoch"), None)
+        metric = None if last is None else last.get("metric")
+        done = rows[-1].get("status") == "done" and metric is not None
+        yield run, float(metric) if done and metric is not None else None

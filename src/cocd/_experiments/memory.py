@@ -44,6 +44,7 @@ def _fresh(run: Run) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
+        start_new_session=True,  # Ctrl-C is for this process, which stops when it has an answer
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]

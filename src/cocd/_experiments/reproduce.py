@@ -17,7 +17,7 @@ import torch
 
 import cocd
 
-from .._cli import whole_number
+from .._cli import whole_number, writable
 from . import best, display, plans
 from .runner import Stopped, Watch, perform
 from .runs import Run
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=_seeds, default=(0,), help="such as 0,1,2 (default: 0)")
     parser.add_argument(
         "--threads",
-        type=whole_number(1),
+        type=whole_number(1, 1024),
         default=1,
         help="of one process (%(default)s); two processes share a plan, which gains more",
     )
@@ -49,14 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Perform the plan; 0 if all its runs have ended, 1 if some failed, 130 after Ctrl-C."""
+    """Perform the plan; 0 if all its runs have ended or are being made, 1 if some failed.
+
+    130 after Ctrl-C.
+    """
     try:
         if args.best:
             return _print_best(args)
         chosen = select(args)
         if args.out.exists() and not args.out.is_dir():
             raise ValueError(f"--out {args.out} is a file; give a folder")
-        (args.out / args.plan).mkdir(parents=True, exist_ok=True)
+        with writable("--out", args.out):
+            (args.out / args.plan).mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
         print(f"cocd reproduce: {error}", file=sys.stderr)
         return 2

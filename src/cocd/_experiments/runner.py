@@ -183,7 +183,7 @@ def _score(run: Run, training: Training, progress: Progress, store: Store, watch
     train_loss = progress.total / max(1, progress.in_epoch)  # 0 where a step was two epochs long
     progress.epoch, progress.in_epoch, progress.total = progress.epoch + 1, 0, 0.0
     progress.loss, progress.metric = training.score()
-    row = {**_epoch_row(training, progress, train_loss), **training.coherence()}
+    row = {**_epoch_row(training, progress, train_loss), **training.found(), **training.coherence()}
     store.append(row)
     watch.row(run, row)
     if not progress.loss <= DIVERGED * progress.initial:

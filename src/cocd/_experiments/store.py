@@ -6,6 +6,7 @@ says how many bytes of rows it covers, so that what was written after it is cut 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -59,16 +60,16 @@ class Store:
             yield
 
     def finished(self) -> bool:
-        """Whether the last row says that the run has ended, whatever stands before it."""
+        """Whether the last row says that the run has ended, and the first which run it was."""
         try:
             *lines, _ = self.rows.read_bytes().split(b"\n")
         except OSError:
             return False
-        return bool(lines) and (_object(lines[-1]) or {}).get("row") == "end"
+        return bool(lines) and _is(lines[0], "run") and _is(lines[-1], "end")
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, and return when it is on the disk."""
-        with self.rows.open("ab") as file:
+        with _room(self.rows), self.rows.open("ab") as file:
             file.write(encode(row))
             file.flush()
             os.fsync(file.fileno())
@@ -82,12 +83,17 @@ class Store:
             "bytes": self.rows.stat().st_size,
             "state": state,
         }
+        packed = io.BytesIO()  # torch has errors of its own for a file that cannot be written
+        torch.save(whole, packed)
         temporary = self.folder / "checkpoint.tmp"
-        with temporary.open("wb") as file:
-            torch.save(whole, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.checkpoint)
+        try:
+            with _room(temporary), temporary.open("wb") as file:
+                file.write(packed.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.checkpoint)
+        finally:
+            temporary.unlink(missing_ok=True)
         _sync_folder(self.folder)
 
     def resume(self) -> dict[str, Any] | None:
@@ -119,6 +125,10 @@ class Store:
             raise StoreError(f"{self.checkpoint} belongs to another run; {remedy}")
         if not self.rows.exists() or self.rows.stat().st_size < size:
             raise StoreError(f"{self.rows} lacks rows that the checkpoint covers; {remedy}")
+        if not _is(self.rows.read_bytes().partition(b"\n")[0], "run"):
+            raise StoreError(
+                f"{self.rows}, line 1 is damaged: nobody could read the rest; {remedy}"
+            )
         with self.rows.open("r+b") as file:
             file.truncate(size)
             os.fsync(file.fileno())
@@ -154,6 +164,21 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             break
         rows.append(row)
     return rows
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({error.strerror or error}); make room for it, and the "
+            "same command goes on from the last checkpoint"
+        ) from error
+
+
+def _is(line: bytes, kind: str) -> bool:
+    return (_object(line) or {}).get("row") == kind
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -66,6 +66,13 @@ class Training:
         """Loss and metric on the held-out rows."""
         return tasks.score(self.task, self.model, self.splits.held_x, self.splits.held_y)
 
+    def found(self) -> dict[str, Any]:
+        """What the method has settled by itself, where that is left to it."""
+        if not methods.finds_budget(self.run):
+            return {}
+        boldness = _short(float(self.optimizer.boldness))
+        return {"compute_budget": int(self.optimizer.compute_budget), "boldness": boldness}
+
     def coherence(self) -> dict[str, Any]:
         """What the tracker saw since it was last asked; nothing where there is none."""
         if self.tracker is None:

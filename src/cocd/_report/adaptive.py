@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import median
 
+import numpy as np
+
 from .._look.colours import colour
 from . import paper, text
 from .charts import Line
@@ -36,8 +38,8 @@ def soon(series: Sequence[Series]) -> list[str]:
     """After how many evaluations each is where the paper's CoCD ends, on average over seeds."""
     out = []
     for s in series:
-        entry, whole = _papers(s), s.settings.get("max_evaluations")
-        if entry is None or s.method != AUTO or not whole:
+        entry = _papers(s)
+        if entry is None or s.method != AUTO:
             continue
         target = text.metric(entry.metric, accuracy=s.accuracy)
         who = f"{text.task(s.task)}, {s.label}"
@@ -49,11 +51,43 @@ def soon(series: Sequence[Series]) -> list[str]:
         if reached:
             out.append(
                 f"{who}: at the paper's final {target} or beyond after {reached[0]:,.0f} "
-                f"evaluations, {reached[0] / whole:.1%} of the paper's number."
+                f"evaluations, {reached[0] / paper.EVALUATIONS[s.task]:.1%} of the paper's number."
             )
         else:
             out.append(f"{who}: has not come to the paper's final {target}.")
     return out
+
+
+def found(series: Sequence[Series]) -> list[str]:
+    """The budgets that runs have settled by themselves, and how bold their steps are."""
+    out = []
+    for s in series:
+        last = [r.epochs[-1] for r in s.results if r.epochs and "compute_budget" in r.epochs[-1]]
+        if last:
+            each = (f"B = {row['compute_budget']:,} and {row['boldness']:.2g}" for row in last)
+            out.append(f"{text.task(s.task)}, {s.label}: found {text.listed(each)} of each step.")
+    return out
+
+
+def batches(series: Sequence[Series]) -> tuple[Table, list[str]]:
+    """The same evaluations on larger batches, and the line over 1 / rows on which they lie."""
+    series = sorted(series, key=lambda s: int(s.settings["batch_size"]))
+    rows = [(text.plain(s.settings["batch_size"]), outcome(s), str(len(s.results))) for s in series]
+    columns = ("rows in a batch", "final metric (range)", "seeds")
+    ended = [s for s in series if s.final and not s.diverged and s.status != "unfinished"]
+    sizes = [float(s.settings["batch_size"]) for s in ended]
+    said: list[str] = []
+    if len(set(sizes)) > 2 and not any(s.accuracy for s in ended):
+        ends = [s.final.mean for s in ended if s.final]
+        slope, height = np.polyfit([1 / size for size in sizes], ends, 1)
+        miss = max(abs(height + slope / b - end) for b, end in zip(sizes, ends, strict=True))
+        each = text.listed(map(text.plain, sizes))
+        said = [
+            f"{text.task(ended[0].task)}: over batches of {each} rows "
+            f"the loss at the end is {height:.2f} + {slope:.0f} / rows, to within {miss:.2f}."
+        ]
+    title = f"Larger batches at as many evaluations, {text.task(series[0].task)}"
+    return Table(title, columns, tuple(rows), 1), said
 
 
 def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
@@ -65,6 +99,8 @@ def cells(series: Sequence[Series]) -> tuple[Table, list[str]]:
     for task, cell in dict.fromkeys((s.task, _cell(s)) for s in series):
         found = {s.method: s for s in series if (s.task, _cell(s)) == (task, cell)}
         auto, plain = found.get(AUTO), found.get(PLAIN)
+        if auto is None and plain is None:
+            continue  # of a method that is not compared here
         first = (auto or found[PLAIN]).at(0)
         rows.append(
             (

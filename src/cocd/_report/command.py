@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._cli import writable
 from . import figures
 from .markdown import markdown
 from .page import page
@@ -34,16 +35,20 @@ def run(args: argparse.Namespace) -> int:
     try:
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; give a folder")
+        if args.markdown is not None and args.markdown.is_dir():
+            raise ValueError(f"--markdown {args.markdown} is a folder; name a file in it")
         rows = read(args.folder)
         for problem in rows.problems:
             print(f"cocd report: {problem}", file=sys.stderr)
         if not rows.results:
             raise ValueError(f"there are no rows below {args.folder}: run cocd reproduce first")
         made = sections(rows.results)
-        page_file = write(rows, made, out)
+        with writable("--out", out):
+            page_file = write(rows, made, out)
         print(page_file)
         if args.markdown is not None:
-            print(write_markdown(rows, made, args.markdown))
+            with writable("--markdown", args.markdown):
+                print(write_markdown(rows, made, args.markdown))
     except (ValueError, OSError) as error:
         print(f"cocd report: {error}", file=sys.stderr)
         return 2

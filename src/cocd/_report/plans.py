@@ -199,10 +199,18 @@ def automatic(name: str, series: list[Series]) -> Content:
         )
         title = "Held-out loss or accuracy over evaluations"
         content.charts.append(Chart(name, title, panels, min(len(panels), 3)))
-        content.tables.append(finals("The paper's number of evaluations", own))
-        content.sentences += adaptive.soon(own)
+        part = any(s.epochs != paper.EPOCHS for s in own)
+        title = f"The paper's number of evaluations{', or a part of it' if part else ''}"
+        content.tables.append(finals(title, own))
+        content.sentences += [*adaptive.soon(own), *adaptive.found(own)]
     if own := groups["robust"]:
         table, sentences = adaptive.cells(own)
+        content.tables.append(table)
+        content.sentences += sentences
+    for task in _tasks(groups["batches"]):
+        usual = [s for s in groups["defaults"] if s.task == task and s.epochs == paper.EPOCHS]
+        larger = [s for s in groups["batches"] if s.task == task]
+        table, sentences = adaptive.batches([*usual, *larger])
         content.tables.append(table)
         content.sentences += sentences
     if own := groups["budget"]:
@@ -221,7 +229,7 @@ def automatic(name: str, series: list[Series]) -> Content:
     return content
 
 
-_AUTOMATIC = ("queries", "defaults", "robust", "budget", "lr", "ablation")
+_AUTOMATIC = ("queries", "defaults", "robust", "batches", "budget", "lr", "ablation")
 
 
 def _is_default(series: Series) -> bool:

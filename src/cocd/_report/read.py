@@ -28,6 +28,7 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
     "epochs": int,
     "steps_per_epoch": int,
 }
+_WORDS = ("group", "vary", "split", "command")  # where they are there
 _NUMBERS = ("evaluations", "loss", "metric", "seconds", "step", "train_loss")
 
 
@@ -162,6 +163,11 @@ def _wrong(run: Row) -> str:
     for name, kind in _NEEDED.items():
         if not isinstance(run.get(name), kind) or isinstance(run.get(name), bool):
             return f"{name!r} is missing or of the wrong kind"
+    for name in _WORDS:
+        if not isinstance(run.get(name, ""), str):
+            return f"{name!r} is {run[name]!r}, not a word"
+    if any(mark in run["plan"] for mark in "/\\"):  # figures are named by it
+        return f"'plan' is {run['plan']!r}, not the name of one"
     return ""
 
 

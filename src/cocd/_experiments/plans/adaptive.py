@@ -1,9 +1,10 @@
 """AutoCoCD: does it diverge, what does it learn from each query, what does each part do?
 
 Groups: `queries`, the paper's number of evaluations on each task; `defaults`, the same with nothing
-set at all; `robust`, these defaults on many networks at a tenth of it; `lr`, a first length that is
-wrong by ten; `budget`, fixed budgets beside the one that it finds; `ablation`, on validation rows
-and at a fixed budget. docs/adaptive.md says how the defaults were chosen.
+set at all; `robust`, these defaults on many networks at a tenth of it; `batches`, on larger batches
+at as many evaluations; `lr`, a first length that is wrong by ten; `budget`, fixed budgets beside
+the one that it finds; `ablation`, on validation rows and at a fixed budget. docs/adaptive.md says
+how the defaults were chosen.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
         yield from _first_lengths(task, seed, tenth)
     yield from _budgets(task, seed, tenth)
     if task == "sarcos":
+        yield from _batches(seed, epochs)
         yield from _ablation(seed, tenth)
 
 
@@ -88,6 +90,12 @@ def _budgets(task: str, seed: int, epochs: int) -> Iterator[Run]:
     for how, B in named if task != "cifar10" else named[:1]:  # where a small one takes hours
         own: dict[str, Setting] = {**rest, "compute_budget": B}
         yield _auto(task, f"AutoCoCD ({where}B {how})", "budget", own, seed, epochs)
+
+
+def _batches(seed: int, epochs: int) -> Iterator[Run]:
+    for size in (128, 256):
+        own: dict[str, Setting] = {"compute_budget": OWN, "batch_size": size}
+        yield _auto("sarcos", f"AutoCoCD (batches of {size})", "batches", own, seed, epochs)
 
 
 def _ablation(seed: int, epochs: int) -> Iterator[Run]:
