@@ -6,6 +6,7 @@ import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import Raising, flat, world
@@ -301,15 +302,32 @@ def test_after_an_exception_everything_is_as_before(at):
 # --- the accelerator ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("accelerated", [False, True])
-def test_the_fused_loops_are_used_where_they_may_be(accelerated):
-    case = build("lenet", torch.float32)
+def test_the_fused_loops_are_used_where_they_may_be(accelerated, dtype):
+    case = build("lenet", dtype)
     objective = cocd.trace(case.model, case.loss_fn)
     threads = torch.get_num_threads()
     with nullcontext() if accelerated else kernels.disabled():
         gradient(case.model, objective(case.inputs, case.target))
     assert ("(fused)" in objective.explain()) == accelerated
     assert torch.get_num_threads() == threads  # numba and torch share OpenMP
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("code", "function"), [(1, np.tanh), (3, lambda x: x / (1 + np.exp(-x)))])
+def test_the_loops_own_functions_are_exact_to_a_few_units_in_the_last_place(code, function, dtype):
+    x = torch.cat([torch.linspace(-60, 60, 20_001), torch.logspace(-12, 0, 1000)]).to(dtype)
+    out = torch.empty_like(x)
+    kernels.activate(x, code, out)
+    exact = function(x.numpy().astype(np.longdouble))
+    # Of SiLU the unit is that of x: its left arm is a difference of two such numbers.
+    size = np.maximum(np.abs(exact), np.abs(x.numpy()) if code == kernels.SILU else 0)
+    error = np.abs(out.numpy().astype(np.longdouble) - exact) / size
+    assert error.max() < 4 * torch.finfo(dtype).eps
+    odd = torch.tensor([torch.nan, torch.inf, -torch.inf], dtype=dtype)
+    kernels.activate(odd, code, odd)
+    assert odd[0].isnan() and odd[1] == function(np.inf) and abs(odd[2] - (-1, 0)[code > 1]) < 1e-5
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -121,6 +121,12 @@ def truth(model, x, y, loss_fn, name, index):
     return torch.tensor(found, dtype=torch.float64).T
 
 
+TOLERANCES = {
+    torch.float32: {"rtol": 2e-5, "atol": 2e-7},
+    torch.float64: {"rtol": 1e-12, "atol": 1e-14},
+}
+
+
 def assert_exact(model, x, y, loss_fn=F.cross_entropy, count=12):
     objective = cocd.trace(model, loss_fn, engine="incremental")
     closure = objective(x, y)
@@ -131,7 +137,7 @@ def assert_exact(model, x, y, loss_fn=F.cross_entropy, count=12):
             found = closure.differences(evaluate, loss, p, index, EPS, "central")
         first, second = truth(model, x, y, loss_fn, name, index)
         for got, expected in ((found.first, first), (found.second, second)):
-            torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-7)
+            torch.testing.assert_close(got, expected, **TOLERANCES[x.dtype])
 
 
 @pytest.fixture
@@ -151,13 +157,15 @@ def used(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("samples", [16, 37, 130])
+@pytest.mark.parametrize(
+    ("samples", "dtype"), [(16, torch.float32), (37, torch.float64), (130, torch.float32)]
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_against_float64(name, samples, used):
+def test_every_parameter_against_float64(name, samples, dtype, used):
     torch.manual_seed(0)
     make, side = MODELS[name]
-    model = make()
-    x, y = torch.randn(samples, 2, side, side), torch.randint(4, (samples,))
+    model = make().to(dtype)
+    x, y = torch.randn(samples, 2, side, side, dtype=dtype), torch.randint(4, (samples,))
     assert_exact(model, x, y)
     if name in ("silu", "gelu"):  # not monotone, so they cannot go behind the pooling
         assert not used
@@ -166,9 +174,11 @@ def test_every_parameter_against_float64(name, samples, used):
         assert used == ({"enter"} if alone else {"enter", "flow"})
 
 
-def test_a_small_batch_takes_the_other_loops(used):
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_a_small_batch_takes_the_other_loops(used, dtype):
     torch.manual_seed(0)
-    assert_exact(stack(), torch.randn(15, 2, 9, 9), torch.randint(4, (15,)))
+    x, y = torch.randn(15, 2, 9, 9, dtype=dtype), torch.randint(4, (15,))
+    assert_exact(stack().to(dtype), x, y)
     assert not used
 
 
@@ -180,15 +190,17 @@ def test_probes_of_several_channels_go_together(used):
     assert used == {"enter", "flow"}
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-def test_cross_entropy_near_and_far(scale):
+def test_cross_entropy_near_and_far(scale, dtype):
     torch.manual_seed(0)
-    base, d = torch.randn(33, 7) * 3, torch.randn(5, 33, 7) * scale
+    base, d = torch.randn(33, 7, dtype=dtype) * 3, torch.randn(5, 33, 7, dtype=dtype) * scale
     labels = torch.randint(7, (33,))
     wide = [F.cross_entropy(base.double() + e.double(), labels, reduction="sum") for e in d]
     expected = torch.stack(wide) - F.cross_entropy(base.double(), labels, reduction="sum")
+    near = 3e-6 if dtype is torch.float32 else 1e-13
     torch.testing.assert_close(
-        kernels.cross_entropy(d, base, labels), expected, rtol=3e-6, atol=3e-6 * scale
+        kernels.cross_entropy(d, base, labels), expected, rtol=near, atol=near * max(1, scale)
     )
 
 

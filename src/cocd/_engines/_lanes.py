@@ -12,12 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ._loops import _FAST, _activate, _add_one, _larger
+from ._functions import FAST
+from ._loops import _activate, _add_one, _larger
 
 _BLOCK = 128  # samples at a time where many channels are summed: their transforms stay in cache
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _corners(d, y, x, n):
     """The 4x4 inputs that a window of 2x2 outputs reads."""
     return (
@@ -28,12 +29,12 @@ def _corners(d, y, x, n):
     )  # fmt: skip
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _largest(p, q, r, s):
     return _larger(_larger(p, q), _larger(r, s))
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
 def pad(x, top, left, out):
     """Zeros around x (M, H, W, N) -> out (M, H', W', N)."""
     M, H, W, N = x.shape
@@ -46,7 +47,7 @@ def pad(x, top, left, out):
                     to[n] = of[n]
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
 def move(x, base, before, where, steps, act, out):
     """What a moved filter element adds behind the pooling, in its output channel.
 
@@ -71,13 +72,13 @@ def move(x, base, before, where, steps, act, out):
         _subtract(out[k].reshape(P * Q * N), before[o].reshape(P * Q * N))
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _subtract(x, y):
     for i in range(len(x)):
         x[i] -= y[i]
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _correct(d, base, w, y, x, out):
     w0, w1, w2, w3, w4, w5, w6, w7, w8 = w
     for n in range(len(out)):
@@ -94,7 +95,7 @@ def _correct(d, base, w, y, x, out):
         )
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
 def correct(delta, channels, filters, base, before, act, out):
     """What one changed input channel a probe adds behind convolution, pooling and activation.
 
@@ -115,7 +116,7 @@ def correct(delta, channels, filters, base, before, act, out):
             _subtract(out[k, o].reshape(P * Q * N), before[o].reshape(P * Q * N))
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _transform(d, y, x, first, out):
     """B' d B of Winograd's F(2x2, 3x3), for one tile of one channel: 16 sums and differences."""
     for n in range(out.shape[1]):
@@ -132,13 +133,13 @@ def _transform(d, y, x, first, out):
         out[12, n], out[13, n], out[14, n], out[15, n] = s0 - s2, s1 + s2, s2 - s1, s1 - s3
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _add_four(acc, a, b, c, d, p, q, r, s):
     for n in range(len(acc)):
         acc[n] += p * a[n] + q * b[n] + r * c[n] + s * d[n]
 
 
-@njit(inline="always", fastmath=_FAST, error_model="numpy")
+@njit(inline="always", fastmath=FAST, error_model="numpy")
 def _pooled(M, z, y, x, first, out):
     """A' M A, the four sums of a tile, added to the base; the largest of them."""
     for n in range(len(out)):
@@ -155,7 +156,7 @@ def _pooled(M, z, y, x, first, out):
         )
 
 
-@njit(parallel=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
 def convolve(delta, filters, base, before, act, out):
     """The same where all input channels have changed, by Winograd's F(2x2, 3x3).
 
@@ -169,7 +170,7 @@ def convolve(delta, filters, base, before, act, out):
         k, p = row // P, row % P
         for first in range(0, N, _BLOCK):
             size = min(_BLOCK, N - first)
-            tiles, sums = np.empty((I, 16, size), np.float32), np.empty((16, size), np.float32)
+            tiles, sums = np.empty((I, 16, size), out.dtype), np.empty((16, size), out.dtype)
             for q in range(Q):
                 for i in range(I):
                     _transform(delta[k, i], 2 * p, 2 * q, first, tiles[i])

@@ -10,64 +10,37 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-# Contraction and reordering are free; NaN and infinity keep their meaning.
-_FAST = {"contract", "reassoc", "nsz", "arcp"}
+from ._functions import FAST, expm1, silu, tanh
+
 _ONE = np.float32(1.0)
 
 
-@njit(inline="always", fastmath=_FAST)
-def _tanh(x):
-    """tanh(x) from tanh(x / 4), a continued fraction, by doubling the argument twice.
-
-    The fraction x (135135 + 17325 x^2 + 378 x^4 + x^6) / (135135 + 62370 x^2 + 3150 x^4 + 28 x^6)
-    is exact to rounding for |x| <= 2.5; beyond 4 * 2.5 tanh is 1 in float32.
-    """
-    y = x if x < np.float32(10.0) else np.float32(10.0)
-    y = (y if y > np.float32(-10.0) else np.float32(-10.0)) * np.float32(0.25)
-    s = y * y
-    p = y * (np.float32(135135.0) + s * (np.float32(17325.0) + s * (np.float32(378.0) + s)))
-    q = np.float32(135135.0) + s * (
-        np.float32(62370.0) + s * (np.float32(3150.0) + s * np.float32(28.0))
-    )
-    p, q = np.float32(2.0) * p * q, q * q + p * p  # tanh(2 y) = 2 t / (1 + t^2) with t = p / q
-    t = np.float32(2.0) * p * q / (q * q + p * p)
-    return t if x == x else x
-
-
-@njit(inline="always", fastmath=_FAST)
-def _silu(x):
-    """X sigmoid(x); from below -20 on nothing is left of it, nor of an infinity times zero."""
-    y = x if x > np.float32(-20.0) or x != x else np.float32(-20.0)
-    half = np.float32(0.5) * y
-    return half + half * _tanh(half)
-
-
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _act(x, act):
     if act == 1:
-        return _tanh(x)
+        return tanh(x)
     if act == 2:
         return x if x > 0 or x != x else np.float32(0.0)
     if act == 3:
-        return _silu(x)
+        return silu(x)
     return x
 
 
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _activate(row, act):
     """In place; a loop of its own for each function, or LLVM would not vectorise it."""
     if act == 1:
         for i in range(len(row)):
-            row[i] = _tanh(row[i])
+            row[i] = tanh(row[i])
     elif act == 3:
         for i in range(len(row)):
-            row[i] = _silu(row[i])
+            row[i] = silu(row[i])
     elif act == 2:
         for i in range(len(row)):
             row[i] = _act(row[i], 2)
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def move_units(x, base, before, units, features, steps, act, out):
     """act(base + step * feature) - before, in the one unit whose weight moves.
 
@@ -88,7 +61,7 @@ def move_units(x, base, before, units, features, steps, act, out):
             row[n] -= before[n, u]
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def rank_one(base, change, columns, starts, act, out):
     """act(base + change * column), the column that of each probe's changed input unit.
 
@@ -104,7 +77,7 @@ def rank_one(base, change, columns, starts, act, out):
         _activate(out[k].reshape(N * U), act)  # in one go: the ends of rows do not fill a vector
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def activate(x, act, out):
     size = 4096
     for block in prange((len(x) + size - 1) // size):
@@ -115,7 +88,7 @@ def activate(x, act, out):
         _activate(row, act)
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def squared(difference, residual, totals):
     K, M = difference.shape
     for k in prange(K):
@@ -126,25 +99,25 @@ def squared(difference, residual, totals):
         totals[k] = total
 
 
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _larger(a, b):
     return a if a > b or a != a else b
 
 
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _add_three(acc, d, y, p, q, r, f, g, h):
     a, b, c = d[y, p], d[y, q], d[y, r]
     for i in range(len(acc)):
         acc[i] += a * f[i] + b * g[i] + c * h[i]
 
 
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _add_one(acc, a, f):
     for i in range(len(acc)):
         acc[i] += a * f[i]
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def correct_and_pool(delta, filters, base, geometry, act, out):
     """Max-pool of base + (one changed, padded input channel) convolved with its filters.
 
@@ -155,7 +128,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
     M, _, PH, PW = out.shape
     for m in prange(M):
         n = m % N
-        acc, best = np.empty(C, np.float32), np.empty(C, np.float32)
+        acc, best = np.empty(C, out.dtype), np.empty(C, out.dtype)
         d = delta[m]
         for py in range(PH):
             for px in range(PW):
@@ -184,7 +157,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
                     out[m, c, py, px] = best[c]
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def move_and_pool(x, base, where, steps, geometry, act, out):
     """Max-pool of one output channel plus step times a shifted input channel.
 
@@ -197,7 +170,7 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
         k, n = kn // N, kn % N
         o, i, a, b = where[k, 0], where[k, 1], where[k, 2] * dh, where[k, 3] * dw
         h = steps[k]
-        row = np.empty(PW, np.float32)
+        row = np.empty(PW, out.dtype)
         for py in range(PH):
             for px in range(PW):
                 row[px] = np.float32(-np.inf)
@@ -210,13 +183,13 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
                         row[px] = _larger(v, row[px])
             if act == 1:
                 for px in range(PW):
-                    out[k, n, py, px] = _tanh(row[px])
+                    out[k, n, py, px] = tanh(row[px])
             else:
                 for px in range(PW):
                     out[k, n, py, px] = _act(row[px], act)
 
 
-@njit(inline="always", fastmath=_FAST)
+@njit(inline="always", fastmath=FAST)
 def _through(hidden, before, weight, out):
     """What a small linear layer adds: (hidden - before) @ weight.T, for the samples of a probe."""
     N, P = before.shape
@@ -231,7 +204,7 @@ def _through(hidden, before, weight, out):
             out[n, o] = total
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def rank_one_through(base, change, columns, starts, act, before, weight, out):
     """`rank_one`, then what a small linear layer behind it adds: the units never leave the cache.
 
@@ -242,7 +215,7 @@ def rank_one_through(base, change, columns, starts, act, before, weight, out):
     P = base.shape[1]
     for k in prange(K):
         column = columns[starts[k]]
-        hidden = np.empty((N, P), np.float32)
+        hidden = np.empty((N, P), out.dtype)
         for n in range(N):
             d = change[k, n]
             for u in range(P):
@@ -251,7 +224,7 @@ def rank_one_through(base, change, columns, starts, act, before, weight, out):
         _through(hidden, before, weight, out[k])
 
 
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def activate_through(x, act, before, weight, out):
     """The same from changed inputs of the activation, which it overwrites: x (K, N, P)."""
     K, N, P = x.shape
@@ -260,17 +233,7 @@ def activate_through(x, act, before, weight, out):
         _through(x[k], before, weight, out[k])
 
 
-@njit(inline="always", fastmath=_FAST)
-def _expm1(x):
-    """Exp(x) - 1 for |x| <= 1 by its series, in a form that loses nothing near zero."""
-    s = np.float32(1 / 362880) + x * np.float32(1 / 3628800)
-    s = np.float32(1 / 5040) + x * (np.float32(1 / 40320) + x * s)
-    s = np.float32(1 / 120) + x * (np.float32(1 / 720) + x * s)
-    s = np.float32(1 / 6) + x * (np.float32(1 / 24) + x * s)
-    return x + x * x * (np.float32(0.5) + x * s)
-
-
-@njit(parallel=True, fastmath=_FAST, error_model="numpy", cache=True)
+@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
 def cross_entropy(difference, base, p, log_sums, labels, totals):
     """The sum over the samples of log sum exp(b + d) - log sum exp(b) - d at the label.
 
@@ -286,11 +249,11 @@ def cross_entropy(difference, base, p, log_sums, labels, totals):
             for n in range(N):
                 near += np.abs(row[n]) <= _ONE
         if near == C * N:
-            rise = np.zeros(N, np.float32)
+            rise = np.zeros(N, difference.dtype)
             for c in range(C):
                 row, weight = d[c], p[c]
                 for n in range(N):
-                    rise[n] += weight[n] * _expm1(row[n])
+                    rise[n] += weight[n] * expm1(row[n])
             first = 0
             while first < N:  # one logarithm for a product of eight
                 product = 1.0
@@ -306,7 +269,7 @@ def cross_entropy(difference, base, p, log_sums, labels, totals):
         totals[k] = total
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _log_sum(d, base, n):
     top = np.float64(-np.inf)
     for c in range(len(base)):

@@ -1,4 +1,4 @@
-"""Fused loops for the corrections where the time is, with numba (``cocd[fast]``), float32 only.
+"""Fused loops for the corrections where the time is, with numba (``cocd[fast]``).
 
 Plain tensor operations pass over the stacked activations once for every operation; these loops
 read the small change and the cached activations and write the result, nothing in between.
@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
+
+_TYPES = (torch.float32, torch.float64)
 
 _WORTH_THREADS = 200_000  # elementary operations: about 0.1 ms on one core
 
@@ -50,7 +52,8 @@ def disabled() -> Iterator[None]:
 
 def suits(*tensors: Tensor) -> bool:
     """Are these tensors something the loops can read?"""
-    return all(t.dtype is torch.float32 and t.is_cpu for t in tensors)
+    first = tensors[0].dtype
+    return first in _TYPES and all(t.dtype is first and t.is_cpu for t in tensors)
 
 
 def _loops(work: int) -> Any:
