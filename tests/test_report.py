@@ -272,7 +272,7 @@ def test_some_seeds_that_diverge_give_no_verdict(tmp_path):
         write(tmp_path, training(run, theirs, end=end))
     series = series_of(tmp_path)
     assert words.standings(series)[0].endswith("no verdict against BCCD (diverged, 1 of 3 seeds).")
-    assert words.headline(series) == []
+    assert tables.duels(series).rows == ()
 
 
 def test_a_win_half_way_is_said_to_be_one(tmp_path):
@@ -280,9 +280,9 @@ def test_a_win_half_way_is_said_to_be_one(tmp_path):
     run = run_row(method="bccd", label="BCCD", epochs=50)
     write(tmp_path, training(run, 300.0, done=11, end=""))
     series = series_of(tmp_path)
-    assert words.headline(series) == [
-        "CoCD: against BCCD, it wins on SARCOS (after 11 of 50 epochs)."
-    ]
+    table = tables.duels(series)
+    assert table.columns == ("against", "SARCOS: CoCD")
+    assert table.rows == (("BCCD", "wins (after 11 of 50 epochs)"),)
     assert words.standings(series)[0].endswith(
         "Runs of which fewer epochs are done are compared there."
     )

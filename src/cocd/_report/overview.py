@@ -10,6 +10,7 @@ from . import adaptive, text, words
 from .charts import Chart, Line, Panel, panel
 from .plans import Content
 from .series import Series, better
+from .tables import duels
 
 NAME, TITLE = "overview", "In short"
 ABOUT = "Held-out loss or accuracy at equal evaluations of the loss; the sections below have more."
@@ -50,7 +51,8 @@ def overview(name: str, series: list[Series]) -> Content:
     beside = [line for s in series if s.method == adaptive.AUTO for line in _beside(s, main)]
     return Content(
         charts=[Chart(name, "Held-out loss or accuracy over evaluations", panels, len(panels))],
-        sentences=[*words.headline(main), *beside],
+        tables=[duels(main)],
+        sentences=beside,
     )
 
 

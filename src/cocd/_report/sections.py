@@ -36,7 +36,7 @@ class Section:
     @property
     def figure_first(self) -> bool:
         """Whether it is about a picture, as the figures of the paper are: tables come second."""
-        return self.plan.startswith("figure-")
+        return self.plan.startswith("figure-") or self.plan == overview.NAME
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import paper, text
+from . import paper, text, words
 from .charts import ended
 from .series import Series, better, rank, sort_key
 
@@ -60,6 +60,20 @@ def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = N
     columns += ["paper's s"] if with_paper else []
     columns += ["evaluations"]
     return Table(title, tuple(columns), tuple(rows), 3 if several else 2, _best(series))
+
+
+def duels(series: Sequence[Series]) -> Table:
+    """Against whom CoCD wins on which task: a column for each of its labels there."""
+    found = words.duels(series)
+    columns = list(dict.fromkeys((c.one.task, c.one.label) for c in found))
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for c in found:
+        early = f" (after {c.epoch} of {c.one.epochs} epochs)" if c.epoch < c.one.epochs else ""
+        own = cells.setdefault(c.other.label, {})
+        own[c.one.task, c.one.label] = words.VERDICTS[c.verdict] + early
+    heads = (f"{text.task(task)}: {label}" for task, label in columns)
+    rows = ((label, *(own.get(c, "–") for c in columns)) for label, own in cells.items())
+    return Table("Where CoCD wins, and where it does not", ("against", *heads), tuple(rows))
 
 
 def _entry(series: Series) -> paper.Entry | None:

@@ -122,34 +122,23 @@ def standings(series: Sequence[Series]) -> list[str]:
     return sentences
 
 
-def headline(series: Sequence[Series]) -> list[str]:
-    """Against whom CoCD wins on which task, in one sentence for each of its labels."""
-    out = []
-    for label in dict.fromkeys(s.label for s in series if s.method == OURS):
-        found: dict[str, dict[str, list[str]]] = {}
-        for ours in (s for s in series if s.method == OURS and s.label == label):
-            for rival in series:
-                same = (rival.task, rival.run["split"], rival.epochs) == (
-                    (ours.task, ours.run["split"], ours.epochs)
-                )
-                if not same or rival.method == OURS or rival.first_order or not _alike(ours, rival):
-                    continue
-                made = compare(ours, rival)
-                if made is not None and made.verdict in _VERDICTS:
-                    tasks = found.setdefault(rival.label, {}).setdefault(made.verdict, [])
-                    early = made.epoch < ours.epochs
-                    when = f" ({after(made.epoch, ours.epochs)})" if early else ""
-                    tasks.append(text.task(ours.task) + when)
-        against = [
-            f"{rival}, {text.listed(_VERDICTS[v] + ' on ' + text.listed(t) for v, t in by.items())}"
-            for rival, by in found.items()
-        ]
-        if against:
-            out.append(f"{label}: against {'; against '.join(against)}.")
-    return out
+def duels(series: Sequence[Series]) -> list[Comparison]:
+    """CoCD under each of its labels against each method without gradients, where that ended."""
+    found = []
+    for ours in (s for s in series if s.method == OURS):
+        for rival in series:
+            same = (rival.task, rival.run["split"], rival.epochs) == (
+                (ours.task, ours.run["split"], ours.epochs)
+            )
+            if not same or rival.method == OURS or rival.first_order or not _alike(ours, rival):
+                continue
+            made = compare(ours, rival)
+            if made is not None and made.verdict in VERDICTS:
+                found.append(made)
+    return found
 
 
-_VERDICTS = {"better": "it wins", "worse": "it loses", "level": "neither wins"}
+VERDICTS = {"better": "wins", "worse": "loses", "level": "level"}
 
 
 def _alike(one: Series, other: Series) -> bool:

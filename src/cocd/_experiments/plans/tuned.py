@@ -21,6 +21,7 @@ TUNED: dict[str, dict[str, dict[str, Setting]]] = {
     },
     "mnist": {
         "bccd": {"eps": 0.1, "lr": 0.5},
+        "bccd-float64": {"dtype": "float64", "eps": 1e-6},
         "cocd": {"decay": 0.9, "eps": 0.1, "lr": 0.1},
         "random": {"eps": 0.1, "lr": 4.0},
     },
