@@ -219,3 +219,39 @@ def test_a_warning_that_is_an_error_comes_before_anything_is_counted():
     with pytest.warns(cocd.NonFiniteWarning):
         optimizer.step(closure)
     assert optimizer.skipped == 1
+
+
+def test_half_precision_that_joins_is_not_judged_where_the_budget_was_set_by_hand():
+    x, y = ones(64), ones(64, dtype=torch.bfloat16)
+    optimizer = cocd.AutoCoCD([x])
+    optimizer.compute_budget = 16
+    optimizer.step(lambda: (x**2).sum())
+    optimizer.add_param_group({"params": [y]})
+    optimizer.step(lambda: (x**2).sum() + (y**2).sum())
+    assert optimizer._share is None and optimizer.compute_budget == 16
+
+
+# --- memory and modes ----------------------------------------------------------------------------
+
+
+def test_a_memory_of_all_coordinates_in_the_spread_order_grows_with_them():
+    x, y = torch.arange(1.0, 8).requires_grad_(), torch.arange(10.0, 14).requires_grad_()
+    optimizer = cocd.AutoCoCD([x], memory_budget=7, order="spread", compute_budget=7)
+    optimizer.add_param_group({"params": [y]})
+    optimizer.compute_budget = 11
+    before = torch.cat([x, y]).detach().clone()
+    optimizer.step(lambda: (x**2).sum() / 2 + (y**2).sum() / 2)
+    torch.testing.assert_close(optimizer.estimate(), before, rtol=1e-4, atol=1e-4)
+    groups = [{"params": [x]}, {"params": [y]}]
+    again = cocd.AutoCoCD(groups, memory_budget=11, order="spread", compute_budget=7)
+    again.load_state_dict(optimizer.state_dict())
+
+
+def test_a_step_in_inference_mode_and_one_outside():
+    x = ones(4)
+    optimizer = cocd.AutoCoCD([x], compute_budget=2)
+    with torch.inference_mode():
+        optimizer.step(lambda: (x**2).sum())
+    for _ in range(200):
+        optimizer.step(lambda: (x**2).sum())
+    assert x.abs().max() < 0.01

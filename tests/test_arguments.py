@@ -157,3 +157,25 @@ def test_lr_that_overflows_the_dtype_is_refused_before_anything_changes():
     with pytest.raises(ValueError, match="lr=1e\\+39"):
         optimizer.step(lambda: (x**2).sum())
     assert torch.equal(x, torch.ones(3))
+
+
+@pytest.mark.parametrize("make", [cocd.CoCD, cocd.AutoCoCD])
+@pytest.mark.parametrize(("dtype", "eps"), [(torch.float32, 1e30), (torch.float64, 1e300)])
+def test_a_radius_whose_square_overflows_is_refused(make, dtype, eps):
+    x = torch.ones(4, dtype=dtype, requires_grad=True)
+    optimizer = make([x], lr=0.1, eps=eps, compute_budget=2)
+    before = world(optimizer)
+    with pytest.raises(ValueError, match=r"eps=1e\+30+ overflows"):
+        optimizer.step(lambda: (x**2).sum())
+    assert world(optimizer) == before
+
+
+def test_a_parameter_that_was_reshaped_is_refused_before_anything_has_changed():
+    x = torch.ones(3, 4, requires_grad=True)
+    optimizer = cocd.CoCD([x], lr=0.1, compute_budget=2)
+    optimizer.step(lambda: (x**2).sum())
+    x.data = x.data.view(2, 6)
+    before = world(optimizer)
+    with pytest.raises(ValueError, match=r"now of shape \(2, 6\)"):
+        optimizer.step(lambda: (x**2).sum())
+    assert world(optimizer) == before

@@ -113,7 +113,9 @@ def test_the_command_gets_a_set_once_and_says_where_it_is(cifar, tmp_path, capsy
     assert captured.err.startswith("cifar-10-binary.tar.gz: ")
     assert _cli.main(["data", "get", *arguments]) == 0
     assert capsys.readouterr().out == f"cifar10: already complete in {tmp_path}\n"
-    assert _cli.main(["data", "status", "--data", str(tmp_path)]) == 0
+    assert _cli.main(["data", "status", "--data", str(tmp_path)]) == 1  # the others are missing
+    capsys.readouterr()
+    assert _cli.main(["data", "status", "cifar10", "--data", str(tmp_path)]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if "cifar10" in line)
     assert row.split() == [
         "cifar10",
@@ -129,7 +131,7 @@ def test_it_works_without_rich(cifar, tmp_path, capsys, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich", None)
     assert _cli.main(["data", "get", "cifar10", "--data", str(tmp_path)]) == 0
-    assert _cli.main(["data", "status", "--data", str(tmp_path)]) == 0
+    assert _cli.main(["data", "status", "cifar10", "--data", str(tmp_path)]) == 0
 
 
 def test_it_draws_a_bar_on_a_terminal(cifar, tmp_path, capsys, monkeypatch):
@@ -164,6 +166,13 @@ def test_status_tells_missing_from_damaged(tmp_path, capsys, monkeypatch):
         ["cifar10", "missing"],
     ]
     assert lines[5].endswith("run 'cocd data get mnist'")
+
+
+def test_status_of_a_set_that_there_is_not(capsys):
+    with pytest.raises(SystemExit) as ended:
+        _cli.main(["data", "status", "imagenet"])
+    assert ended.value.code == 2
+    assert "'imagenet' is none of sarcos, mnist, cifar10" in capsys.readouterr().err
 
 
 def test_a_name_it_does_not_know(capsys):

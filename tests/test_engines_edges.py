@@ -201,3 +201,25 @@ def test_no_rate_moves_nothing_not_even_a_sign():
     x = torch.tensor([-0.0, 1.0], requires_grad=True)
     cocd.CoCD([x], lr=0.0, weight_decay=0.1).step(lambda: (x**2).sum())
     assert str(x.detach()) == "tensor([-0., 1.])"
+
+
+class TwoPrecisions(nn.Module):
+    """Double precision in front, single precision behind, and so the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 7).double(), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x.double())).float())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_checks_allow_for_the_coarsest_precision_on_the_way(seed):
+    torch.manual_seed(seed)
+    model, x, y = TwoPrecisions(), torch.randn(20, 5), torch.randint(3, (20,))
+    objective = cocd.trace(model, nn.CrossEntropyLoss())
+    optimizer = cocd.CoCD(model.parameters(), lr=0.1, compute_budget=20)
+    for _ in range(5):
+        optimizer.step(objective(x, y))  # a warning would be an error
+    assert objective.explain().count("incremental") >= 4

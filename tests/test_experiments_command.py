@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +148,33 @@ def test_the_live_display_shows_where_a_run_is() -> None:
         watch.row(run, end)
         assert [task.completed for task in watch.bars.tasks] == [2, 100]
     assert "table-main" in file.getvalue() and "mnist  CoCD  seed 0" in file.getvalue()
+
+
+def test_a_run_of_a_grid_is_named_by_its_settings() -> None:
+    run = next(r for r in plans.generate("tune", tasks=["sarcos"]) if r.method == "bccd")
+    assert display.describe(run) == "sarcos  BCCD  eps 0.1, lr 0.05  seed 0"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes are those of a shell")
+def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
+    """The pipe is closed before the first line is printed."""
+    code = "import sys; from cocd._cli import main; sys.exit(main(sys.argv[1:]))"
+    line = shlex.join([sys.executable, "-c", code, *ONE, "--out", str(tmp_path)])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line} | true"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = tmp_path.glob("*/*/rows.jsonl")
+    assert read_rows(path)[-1]["status"] == "done"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes are those of a shell")
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly() -> None:
+    line = shlex.join([sys.executable, "-m", "cocd", "data", "status"])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 # --- the list -----------------------------------------------------------------------------------

@@ -149,7 +149,9 @@ class AutoCoCD(CoordinateMethod):
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
         self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
-        if self.order != "cyclic" and memory_budget not in (None, self._schedule.n):
+        if self.order != "cyclic" and memory_budget == self._schedule.n:
+            self._memory.budget = None  # all there are, also when others join
+        elif self.order != "cyclic" and memory_budget is not None:
             raise ValueError(
                 f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
@@ -175,12 +177,11 @@ class AutoCoCD(CoordinateMethod):
 
     def _begin_judging(self) -> None:
         """B as large as it may become, now that there are so many coordinates; then it halves."""
+        if any(map(_is_half, self._tensors)):
+            self._share = None
         if self._share is None or not self._share.free:
             return
         if self._share.budget != self.compute_budget:  # it was set by hand
-            return
-        if any(map(_is_half, self._tensors)):
-            self._share = None
             return
         first = min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
         self.compute_budget = max(self.compute_budget, self._least(), first)

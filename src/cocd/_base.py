@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from math import sqrt
 from typing import Any
 
 import torch
@@ -119,6 +120,12 @@ class ZerothOrder(Optimizer):
             wide = all(tensor.dtype == torch.float64 for tensor in group["params"])
             if not wide and float(group.get("lr", 0)) > torch.finfo(torch.float32).max:
                 raise ValueError(f"lr={group['lr']!r} overflows in the parameters' dtype")
+            largest = sqrt(torch.finfo(torch.float64 if wide else torch.float32).max)
+            if float(group.get("eps", 0)) > largest:  # second differences are divided by its square
+                raise ValueError(
+                    f"eps={group['eps']!r} overflows in the parameters' dtype; a radius is of the "
+                    "size by which a weight may change, such as 0.1"
+                )
         return {id(tensor): group for group in self.param_groups for tensor in group["params"]}
 
     # --- evaluations --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     word = next((arg for arg in argv if not arg.startswith("-")), None)
     command = next((c for c in COMMANDS if c.name == word), None)
     try:
-        return _run(command, argv)
+        code = _run(command, argv)
+        sys.stdout.flush()
+        return code
     except ModuleNotFoundError as error:
         sentence = _missing_extra(command, error)
         if sentence is None:
@@ -75,6 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("cocd: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read what is printed has seen enough, such as `head`
+        silence()
+        return 141
+
+
+def silence() -> None:
+    """Nothing that is still to be printed finds the closed pipe again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _run(command: Command | None, argv: list[str]) -> int:

@@ -148,13 +148,12 @@ class CoordinateMethod(ZerothOrder):
         for t, tensor in enumerate(layout.tensors):
             kind = layout.kinds[layout.kind[t]]
             here = tensor.dtype is layout.dtypes[t] and tensor.device == kind.device
-            size = layout.offsets[t + 1] - layout.offsets[t]
-            if not here or tensor.numel() != size:
+            if not here or tensor.shape != layout.shapes[t]:
                 raise ValueError(
-                    f"params: a parameter of shape {tuple(tensor.shape)} is now {tensor.dtype} on "
-                    f"{tensor.device}, the optimizer was built for {size} elements of "
+                    f"params: a parameter is now of shape {tuple(tensor.shape)}, {tensor.dtype} on "
+                    f"{tensor.device}, the optimizer was built for {tuple(layout.shapes[t])}, "
                     f"{layout.dtypes[t]} on {kind.device}; build it after moving, casting or "
-                    "resizing the model"
+                    "reshaping the model"
                 )
         known = {id(tensor) for tensor in layout.tensors}
         if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:

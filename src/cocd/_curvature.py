@@ -21,7 +21,8 @@ class Curvature:
     def known(self, places: list[Place], sizes: list[int]) -> Any:
         """Of some coordinates; `sizes` are those of all tensors, some of which may be new."""
         for size in sizes[len(self.tensors) :]:
-            unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
+            with torch.inference_mode(False):  # or no step outside of it could write to them
+                unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
             self.tensors.append(unknown)
         parts = [gather(self.tensors[t], index) for t, index in places]
         return torch.cat(parts).double().numpy()

@@ -60,6 +60,7 @@ class Layout:
         self.tensors: list[Tensor] = []
         self.offsets: list[int] = [0]  # flat position where each tensor begins, and n at the end
         self.dtypes: list[torch.dtype] = []  # of each tensor, as it joined
+        self.shapes: list[torch.Size] = []
         self.kinds: list[Kind] = []
         self.kind: list[int] = []  # of each tensor, an index into `kinds`
         self.kind_offset: list[int] = []  # of each tensor: coordinates of its kind before it
@@ -79,6 +80,7 @@ class Layout:
             k = self.kinds.index(kind)
             self.tensors.append(tensor)
             self.dtypes.append(tensor.dtype)
+            self.shapes.append(tensor.shape)
             self.offsets.append(self.n + tensor.numel())
             self.kind.append(k)
             self.kind_offset.append(self.kind_size[k])

@@ -1,10 +1,13 @@
-"""tanh, SiLU and exp(x) - 1 as vector units can do them, in float32 and in float64.
+"""How loops are compiled, and tanh, SiLU and exp(x) - 1 in them, in float32 and in float64.
 
-`tanh(x)` in a loop is the one or the other by the type of x. Imported only where numba is.
+`tanh(x)` in a loop is the one or the other by the type of x. Imported only where numba is. numba
+does not see that a loop on disk is older than this file: after a change here remove __pycache__.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -12,6 +15,15 @@ from numba.extending import overload
 
 # Contraction and reordering are free; NaN and infinity keep their meaning.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+def loop(function):
+    """Compiled when it is first called, for all cores; kept on disk where there is room for it."""
+    options: dict[str, Any] = {"parallel": True, "fastmath": FAST, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # a read-only place and no home, as in some containers
+        return njit(**options)(function)
 
 
 def _by_type(single, double):

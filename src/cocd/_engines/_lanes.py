@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ._functions import FAST
+from ._functions import FAST, loop
 from ._loops import _activate, _add_one, _larger
 
 _BLOCK = 128  # samples at a time where many channels are summed: their transforms stay in cache
@@ -34,7 +34,7 @@ def _largest(p, q, r, s):
     return _larger(_larger(p, q), _larger(r, s))
 
 
-@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+@loop
 def pad(x, top, left, out):
     """Zeros around x (M, H, W, N) -> out (M, H', W', N)."""
     M, H, W, N = x.shape
@@ -47,7 +47,7 @@ def pad(x, top, left, out):
                     to[n] = of[n]
 
 
-@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+@loop
 def move(x, base, before, where, steps, act, out):
     """What a moved filter element adds behind the pooling, in its output channel.
 
@@ -95,7 +95,7 @@ def _correct(d, base, w, y, x, out):
         )
 
 
-@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+@loop
 def correct(delta, channels, filters, base, before, act, out):
     """What one changed input channel a probe adds behind convolution, pooling and activation.
 
@@ -156,7 +156,7 @@ def _pooled(M, z, y, x, first, out):
         )
 
 
-@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+@loop
 def convolve(delta, filters, base, before, act, out):
     """The same where all input channels have changed, by Winograd's F(2x2, 3x3).
 

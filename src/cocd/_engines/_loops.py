@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ._functions import FAST, expm1, silu, tanh
+from ._functions import FAST, expm1, loop, silu, tanh
 
 _ONE = np.float32(1.0)
 
@@ -40,7 +40,7 @@ def _activate(row, act):
             row[i] = _act(row[i], 2)
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def move_units(x, base, before, units, features, steps, act, out):
     """act(base + step * feature) - before, in the one unit whose weight moves.
 
@@ -61,7 +61,7 @@ def move_units(x, base, before, units, features, steps, act, out):
             row[n] -= before[n, u]
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def rank_one(base, change, columns, starts, act, out):
     """act(base + change * column), the column that of each probe's changed input unit.
 
@@ -77,7 +77,7 @@ def rank_one(base, change, columns, starts, act, out):
         _activate(out[k].reshape(N * U), act)  # in one go: the ends of rows do not fill a vector
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def activate(x, act, out):
     size = 4096
     for block in prange((len(x) + size - 1) // size):
@@ -88,7 +88,7 @@ def activate(x, act, out):
         _activate(row, act)
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def squared(difference, residual, totals):
     K, M = difference.shape
     for k in prange(K):
@@ -117,7 +117,7 @@ def _add_one(acc, a, f):
         acc[i] += a * f[i]
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def correct_and_pool(delta, filters, base, geometry, act, out):
     """Max-pool of base + (one changed, padded input channel) convolved with its filters.
 
@@ -157,7 +157,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
                     out[m, c, py, px] = best[c]
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def move_and_pool(x, base, where, steps, geometry, act, out):
     """Max-pool of one output channel plus step times a shifted input channel.
 
@@ -204,7 +204,7 @@ def _through(hidden, before, weight, out):
             out[n, o] = total
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def rank_one_through(base, change, columns, starts, act, before, weight, out):
     """`rank_one`, then what a small linear layer behind it adds: the units never leave the cache.
 
@@ -224,7 +224,7 @@ def rank_one_through(base, change, columns, starts, act, before, weight, out):
         _through(hidden, before, weight, out[k])
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def activate_through(x, act, before, weight, out):
     """The same from changed inputs of the activation, which it overwrites: x (K, N, P)."""
     K, N, P = x.shape
@@ -233,7 +233,7 @@ def activate_through(x, act, before, weight, out):
         _through(x[k], before, weight, out[k])
 
 
-@njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@loop
 def cross_entropy(difference, base, p, log_sums, labels, totals):
     """The sum over the samples of log sum exp(b + d) - log sum exp(b) - d at the label.
 

@@ -295,7 +295,8 @@ class Closure:
             return ""  # a run that explodes: what overflows first says nothing
         if not torch.equal(expected.isfinite(), found.isfinite()):
             return "gives finite losses where the closure does not, or the other way round"
-        unit = max(torch.finfo(tensor.dtype).eps, 1e-11)  # float64 can spare some
+        coarsest = max(torch.finfo(dtype).eps for dtype in (tensor.dtype, *self._floats(evaluate)))
+        unit = max(coarsest, 1e-11)  # float64 can spare some
         summed = getattr(self.objective._loss, "reduction", "mean") == "sum"
         outputs = 0.0 if self._run is None else magnitude(self._run.output, summed)
         # Near a minimum the losses of both sides are large beside that of the base point.
@@ -308,6 +309,12 @@ class Closure:
                 f"{found[worst]:.9g} where the closure gives {expected[worst]:.9g}"
             )
         return ""
+
+    def _floats(self, evaluate: Evaluations) -> list[torch.dtype]:
+        """What the loss and the model's output are made in."""
+        output = None if self._run is None else self._run.output
+        parts = [part for part in (evaluate.first, output) if isinstance(part, Tensor)]
+        return [part.dtype for part in parts if part.is_floating_point()]
 
     def _noise(self, evaluate: Evaluations, loss: float) -> float:
         count = evaluate.count

@@ -19,7 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0"}
+from .._warn import warn
+from ..errors import EngineWarning
+
+_state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0", "used": False}
 
 _TYPES = (torch.float32, torch.float64)
 
@@ -30,8 +33,33 @@ NONE, TANH, RELU, SILU = 0, 1, 2, 3  # what is applied at the end of a loop
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Is numba there?"""
-    return find_spec("numba") is not None
+    """Is numba there, and of use?"""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import numba
+
+        from . import _lanes, _loops  # noqa: F401
+
+        why = "NUMBA_DISABLE_JIT is set" if getattr(numba.config, "DISABLE_JIT", 0) else ""
+    except Exception as error:  # whatever an installation that is not whole may raise
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        warn(
+            f"numba is installed and cannot be used ({why}); plain tensor operations take its "
+            "place, with the same numbers, more slowly",
+            EngineWarning,
+        )
+    return not why
+
+
+def _after_fork() -> None:
+    """The threads of the loops stay with the parent; a child that called them would be ended."""
+    _state["on"] = _state["on"] and not _state["used"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def enabled() -> bool:
@@ -74,6 +102,8 @@ def lanes(work: int) -> Any:
 
 def _set_threads(work: int) -> None:
     import numba
+
+    _state["used"] = True
 
     # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
     # this one for what is done before another has woken up.

@@ -24,7 +24,7 @@ def choose(folder: Path) -> Table:
     """
     metrics: dict[tuple[str, str], dict[Settings, list[float | None]]] = {}
     for run, metric in _ended(folder):
-        own = {name: run["settings"][name] for name in _own(run["task"], run["group"])}
+        own = {name: run["settings"][name] for name in tune.names(run["task"], run["group"])}
         grid = metrics.setdefault((run["task"], run["group"]), {})
         grid.setdefault(tuple(sorted(own.items())), []).append(metric)
     table: Table = {}
@@ -43,11 +43,6 @@ def choose(folder: Path) -> Table:
 def table(found: Table) -> str:
     """The table as plans/tuned.py has it."""
     return pformat(found, width=98, sort_dicts=True)
-
-
-def _own(task: str, entry: str) -> list[str]:
-    """The settings that the grid names; the others are the paper's."""
-    return sorted(tune.GRIDS[task][entry][0])
 
 
 def _ended(folder: Path) -> Iterator[tuple[dict[str, Any], float | None]]:

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from .._cli import silence
 from . import methods, tasks
+from .plans import tune
 from .runner import Progress, Watch
 from .runs import Run
 from .training import Training
@@ -19,7 +21,7 @@ from .training import Training
 @contextmanager
 def watching(plan: str, total: int, done: int, console: Console | None = None) -> Iterator[Watch]:
     """What tells the user, for as long as the block runs."""
-    console = console or Console()
+    console = console or _Console()
     if not console.is_terminal:
         yield Lines(console, total, done)
         return
@@ -34,6 +36,14 @@ def watching(plan: str, total: int, done: int, console: Console | None = None) -
     )
     with bars:
         yield Live(bars, plan, total, done)
+
+
+class _Console(Console):
+    """One whose reader may go away, as that of a pipe does: runs go on, and so do their rows."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        silence()
 
 
 class Lines:
@@ -111,7 +121,8 @@ def extent(run: Run) -> int:
 
 def describe(run: Run) -> str:
     """A run in a few words."""
-    varied = f"{run.vary} {run.options[run.vary]}" if run.vary else ""
+    names = tune.names(run.task, run.group) if run.plan == tune.NAME else [run.vary]
+    varied = ", ".join(f"{name} {run.options[name]}" for name in names if name)
     return "  ".join(part for part in (run.task, run.label, varied, f"seed {run.seed}") if part)
 
 

@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--out {args.out} is a file; give a folder")
         with writable("--out", args.out):
             (args.out / args.plan).mkdir(parents=True, exist_ok=True)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"cocd reproduce: {error}", file=sys.stderr)
         return 2
@@ -74,8 +76,8 @@ def _print_best(args: argparse.Namespace) -> int:
     found = best.choose(args.out / args.plan)
     if not found:
         raise ValueError(
-            f"--best: no run of tune has ended below {args.out / args.plan}; give the folder of "
-            "its rows as --out, or run the plan first"
+            f"--best: no run of tune has ended below {args.out / args.plan}, not counting small "
+            "forms; give the folder of its rows as --out, or run the plan first"
         )
     print(best.table(found))
     return 0
@@ -177,7 +179,8 @@ def _conclude(
     if waiting:
         print(f"{len(waiting)} are being made by another process")
     if failed:
-        print(f"cocd reproduce: {len(failed)} runs failed", file=sys.stderr)
+        many = "1 run" if len(failed) == 1 else f"{len(failed)} runs"
+        print(f"cocd reproduce: {many} failed", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         if args.markdown is not None:
             with writable("--markdown", args.markdown):
                 print(write_markdown(rows, made, args.markdown))
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"cocd report: {error}", file=sys.stderr)
         return 2

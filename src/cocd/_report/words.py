@@ -151,6 +151,8 @@ def _alike(one: Series, other: Series) -> bool:
 
 def _standing(where: str, named: dict[int, str], ours: Series, found: list[Comparison]) -> str:
     by = {v: [c for c in found if c.verdict == v] for v in ("better", "worse", "level", "none")}
+    epochs = sorted({c.epoch for c in found if c.verdict})
+    last = epochs[-1] if epochs else 0
     phrases = []
     for verdict, words in (
         ("better", "better than"),
@@ -159,20 +161,30 @@ def _standing(where: str, named: dict[int, str], ours: Series, found: list[Compa
         ("none", "no verdict against"),
     ):
         if by[verdict]:
-            them = (f"{named[id(c.other)]} ({c.amount}{_budget(c)})" for c in by[verdict])
+            them = (
+                f"{named[id(c.other)]} ({c.amount}{_budget(c)}{_then(c, last)})"
+                for c in by[verdict]
+            )
             phrases.append(f"{words} {text.listed(them)}")
     if not phrases:
         return ""
-    epochs = sorted({c.epoch for c in found if c.verdict})
     if ours.diverged:
         state = how_many(ours)
     else:
-        value = ours.at(epochs[-1])
+        value = ours.at(last)
         shown = text.spread(value, accuracy=ours.accuracy) if value else "no value"
-        state = f"{shown} {after(epochs[-1], ours.epochs)}, {text.seeds(len(ours.results))}"
-    shorter = len(epochs) > 1 or (not ours.diverged and epochs[-1] < ours.reached)
+        state = f"{shown} {after(last, ours.epochs)}, {text.seeds(len(ours.results))}"
+    shorter = len(epochs) > 1 or (not ours.diverged and last < ours.reached)
     early = " Runs of which fewer epochs are done are compared there." if shorter else ""
     return f"{where}, {named[id(ours)]}: {state}; {'; '.join(phrases)}.{early}"
+
+
+def _then(made: Comparison, last: int) -> str:
+    """What ours had where the two are compared, if that is not where it is named."""
+    if made.epoch == last or made.left is None:
+        return ""
+    ours = text.metric(made.left.mean, accuracy=made.one.accuracy)
+    return f"; after {made.epoch} epochs, where ours is {ours}"
 
 
 def after(epoch: int, planned: int) -> str:

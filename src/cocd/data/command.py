@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from ..errors import DataError
 from .contents import Found, Place, inspect, overall, place
@@ -15,7 +16,10 @@ from .progress import size
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cocd data``."""
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
-    status = actions.add_parser("status", help="what is there, complete or not")
+    status = actions.add_parser("status", help="what is there; exits with 1 if not all of it is")
+    status.add_argument(
+        "names", nargs="*", type=_name, metavar="NAME", help=f"{', '.join(NAMES)}; default: all"
+    )
     fetch = actions.add_parser("get", help="download what is missing or damaged")
     fetch.add_argument(
         "name", choices=[*NAMES, "all"], metavar="NAME", help=f"{', '.join(NAMES)} or all"
@@ -29,16 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; 1 if a set is damaged or could not be had."""
+    """Do it; 1 if a set is missing or damaged, or could not be had."""
     try:
         where = place(args.data)
     except DataError as error:
         return _fail(str(error))
-    return _status(where) if args.action == "status" else _get(args.name, where)
+    if args.action == "status":
+        return _status(args.names or NAMES, where)
+    return _get(args.name, where)
 
 
-def _status(where: Place) -> int:
-    found = {name: inspect(name, where) for name in NAMES}
+def _name(text: str) -> str:
+    if text not in NAMES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(NAMES)}")
+    return text
+
+
+def _status(names: Sequence[str], where: Place) -> int:
+    found = {name: inspect(name, where) for name in names}
     rows = [("set", "state", "size", "where")]
     for name, parts in found.items():
         rows.append((name, overall(parts), _size(parts), str(parts[0].files[0].parent)))
@@ -49,7 +61,7 @@ def _status(where: Place) -> int:
         problem = next((part.problem for part in parts if part.problem), None)
         if problem:
             print(problem)
-    return int(any(overall(parts) == "damaged" for parts in found.values()))
+    return int(any(overall(parts) != "complete" for parts in found.values()))
 
 
 def _get(name: str, where: Place) -> int:

@@ -89,7 +89,7 @@ def _official(array: Array, path: Path, key: str, where: Place, name: str) -> Ar
     if where.check and _digest(array) != CONTENT[Path(key).name]:
         raise DataError(
             f"{path} can be read but does not hold what the official file holds: "
-            f"{where.remedy(name)}, or pass check=False to use it as it is"
+            f"{where.remedy(name)}, or, in Python, load it with check=False"
         )
     return array
 

@@ -132,6 +132,11 @@ GRIDS: dict[str, dict[str, Grid]] = {
 }
 
 
+def names(task: str, entry: str) -> list[str]:
+    """The settings that the grid names; the others are the paper's."""
+    return sorted(GRIDS[task][entry][0])
+
+
 def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     """Every grid of the task; the group names the entry of `TUNED` that it is for."""
     for entry, grid in GRIDS[task].items():
