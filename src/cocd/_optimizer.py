@@ -34,7 +34,8 @@ class CoCD(CoordinateMethod):
         nonfinite: "skip" leaves out estimates from NaN or infinite losses, "raise" raises. At
             x_t itself such a loss always raises `NonFiniteLoss`.
         modules: modules whose buffers (BatchNorm statistics) a step changes as one evaluation
-            would; None for those whose forward runs.
+            would; None for those whose forward runs. Name a module that is compiled: watching
+            which ones run keeps `torch.compile` from running it compiled.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
