@@ -301,7 +301,7 @@ class Quiet:
 
 
 def test_epochs_of_a_budget_that_changes_are_of_equal_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("cocd._adaptive._LEAST_BUDGET", 8)
+    monkeypatch.setattr("cocd._share._LEAST_BUDGET", 8)
     run = paper.make(
         "adaptive", "sarcos", "auto", "AutoCoCD", {"compute_budget": methods.OWN, "width": 20},
         epochs=4, smoke=True,

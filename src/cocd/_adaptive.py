@@ -20,14 +20,8 @@ from ._layout import Place, by_tensor, gather, put
 from ._options import check_choice, check_count
 from ._probe import is_lost, probe
 from ._schedule import Cyclic, Schedule, Spread
-from ._share import SETTLED, Share
-from ._warn import warn
-from .errors import RestoreWarning
+from ._share import SETTLED, Share, first_budget, least_budget
 
-# Coordinates a step, where their number is left to the method: few, so that each is measured
-# after the others have moved; many, where noise is the greater trouble.
-_LEAST_BUDGET, _LARGEST_BUDGET = 64, 512
-_STEPS = 32  # a sweep at first
 _EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
 _LEAST = 0.02  # of a step, when the evaluations that were announced have been made
@@ -173,7 +167,7 @@ class AutoCoCD(CoordinateMethod):
 
     def _least(self) -> int:
         """Coordinates a step at least, where their number is left to the method."""
-        return min(_LEAST_BUDGET, max(1, self._schedule.n // 8), self._memory.m)
+        return least_budget(self._schedule.n, self._memory.m)
 
     def _begin_judging(self) -> None:
         """B as large as it may become, now that there are so many coordinates; then it halves."""
@@ -183,8 +177,8 @@ class AutoCoCD(CoordinateMethod):
             return
         if self._share.budget != self.compute_budget:  # it was set by hand
             return
-        first = min(self._memory.m, _LARGEST_BUDGET, self._schedule.n // _STEPS)
-        self.compute_budget = max(self.compute_budget, self._least(), first)
+        first = first_budget(self._schedule.n, self._memory.m)
+        self.compute_budget = max(self.compute_budget, first)
         self._share = replace(self._share, budget=self.compute_budget, seen=[])
 
     def _follow(self) -> None:
@@ -236,7 +230,11 @@ class AutoCoCD(CoordinateMethod):
             gain = gained(evaluate, self._tensors, self._last, loss, options)
         step = self._search(evaluate, loss, places, g, c, eps, options)
         self._loss = loss + penalty(self._tensors, options)
-        self._there = self._at_copy(evaluate, options)
+        self._there = self._guard.look(
+            self._loss,
+            self._tensors,
+            lambda: evaluate.quickly() + penalty(self._tensors, options),
+        )
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
         finite = self._check_finite(block, slopes)
 
@@ -275,21 +273,6 @@ class AutoCoCD(CoordinateMethod):
             self.compute_budget = self._share.budget
         if self._share is None or self._done() >= SETTLED:
             self._last = Step()  # nothing more is learned from it
-
-    def _at_copy(self, evaluate: Evaluations, options: dict[int, dict[str, Any]]) -> float:
-        """The objective at the guard's copy, where all seems lost; else NaN."""
-        if not self._guard.rings(self._loss):
-            return nan
-        with self._guard.swapped(self._tensors):
-            there = evaluate.quickly() + penalty(self._tensors, options)
-        if self._guard.is_better(self._loss, there) and not self._guard.restored:
-            warn(
-                f"the loss has risen from {self._guard.lowest:.3g} (a running mean) to "
-                f"{self._loss:.3g}: parameters from before are put back. This is said once; "
-                "`restored` counts on. After loading other weights build a new optimizer",
-                RestoreWarning,
-            )
-        return there
 
     def _sides(
         self,

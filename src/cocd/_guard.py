@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite, isnan, nan
 from typing import Any
 
 from torch import Tensor
+
+from ._warn import warn
+from .errors import RestoreWarning
 
 _LOST = 3.0  # times the lowest running loss: the point where that was may have to be restored
 _NOISE = 3.0  # so many times a loss is off its running mean at least: near 0 noise would do it
@@ -22,7 +25,7 @@ class Guard:
 
     A running loss that has risen may also mean that the objective is another one now, or that a few
     batches were odd. So the copy is put back only if it is better on the batch at hand, too
-    (`swapped` is for finding out); otherwise it is of no more use, and all begins anew.
+    (`look` finds out); otherwise it is of no more use, and all begins anew.
     """
 
     loss: float = nan  # running mean
@@ -36,6 +39,21 @@ class Guard:
     def rings(self, loss: float) -> bool:
         """Whether with this step's loss all may be lost: then `is_lost` needs that of the copy."""
         return bool(self.copy) and self._mean(loss) - self.lowest > self.rise
+
+    def look(self, loss: float, tensors: list[Tensor], objective: Callable[[], float]) -> float:
+        """The objective at the copy, where all may be lost; else NaN. A better one is said."""
+        if not self.rings(loss):
+            return nan
+        with self.swapped(tensors):
+            there = objective()
+        if self.is_better(loss, there) and not self.restored:
+            warn(
+                f"the loss has risen from {self.lowest:.3g} (a running mean) to {loss:.3g}: "
+                "parameters from before are put back. This is said once; `restored` counts on. "
+                "After loading other weights build a new optimizer",
+                RestoreWarning,
+            )
+        return there
 
     def is_better(self, loss: float, there: float) -> bool:
         """Whether the copy, `there`, is really the better point, on the same batch."""
@@ -79,7 +97,7 @@ class Guard:
     def _put(self, tensors: list[Tensor]) -> None:
         for tensor, values in zip(tensors, self.copy, strict=False):  # others joined since
             if tensor.requires_grad:
-                tensor.copy_(values.view_as(tensor))
+                tensor.copy_(values)
 
     def state_dict(self) -> dict[str, Any]:
         return {**vars(self), "copy": [values.clone() for values in self.copy]}

@@ -19,6 +19,10 @@ from dataclasses import asdict, dataclass, field
 from math import hypot, isfinite
 from typing import Any
 
+# Coordinates a step: few, so that each is measured after the others have moved; many, where noise
+# is the greater trouble.
+_LEAST_BUDGET, _LARGEST_BUDGET = 64, 512
+_STEPS_A_SWEEP = 32  # at first
 SETTLED = 4  # sweeps. Later on rho is near 2 kappa whatever it is: the loss follows it down
 _FIRST = 1  # sweep before which slopes are mostly signal, and say nothing about later ones
 _STEPS = 16  # at least, before anything is concluded
@@ -27,6 +31,20 @@ _SURE = 2.0  # standard errors of kappa above rho, looked at after every step: B
 _DOUBT = 1.0  # standard errors that kappa is given before steps become shorter
 _BOLDEST = 1.7  # of rho / kappa
 _LEAST = 0.1  # of the boldness
+
+
+def least_budget(n: int, m: int) -> int:
+    """Coordinates a step at least, of n of which m are remembered."""
+    return min(_LEAST_BUDGET, max(1, n // 8), m)
+
+
+def first_budget(n: int, m: int) -> int:
+    """Coordinates a step at first, and at most.
+
+    >>> [first_budget(n, n) for n in (100, 4_000, 12_727, 1_000_000)]
+    [12, 125, 397, 512]
+    """
+    return max(least_budget(n, m), min(m, _LARGEST_BUDGET, n // _STEPS_A_SWEEP))
 
 
 @dataclass
