@@ -160,12 +160,12 @@ def test_lr_that_overflows_the_dtype_is_refused_before_anything_changes():
 
 
 @pytest.mark.parametrize("make", [cocd.CoCD, cocd.AutoCoCD])
-@pytest.mark.parametrize(("dtype", "eps"), [(torch.float32, 1e30), (torch.float64, 1e300)])
-def test_a_radius_whose_square_overflows_is_refused(make, dtype, eps):
+@pytest.mark.parametrize(("dtype", "eps"), [(torch.float32, 1e39), (torch.float64, 1e300)])
+def test_a_radius_that_overflows_is_refused(make, dtype, eps):
     x = torch.ones(4, dtype=dtype, requires_grad=True)
     optimizer = make([x], lr=0.1, eps=eps, compute_budget=2)
     before = world(optimizer)
-    with pytest.raises(ValueError, match=r"eps=1e\+30+ overflows"):
+    with pytest.raises(ValueError, match=r"eps=1e\+(39|300) overflows"):
         optimizer.step(lambda: (x**2).sum())
     assert world(optimizer) == before
 

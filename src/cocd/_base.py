@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from math import sqrt
 from typing import Any
@@ -120,8 +121,9 @@ class ZerothOrder(Optimizer):
             wide = all(tensor.dtype == torch.float64 for tensor in group["params"])
             if not wide and float(group.get("lr", 0)) > torch.finfo(torch.float32).max:
                 raise ValueError(f"lr={group['lr']!r} overflows in the parameters' dtype")
-            largest = sqrt(torch.finfo(torch.float64 if wide else torch.float32).max)
-            if float(group.get("eps", 0)) > largest:  # second differences are divided by its square
+            # Second differences are divided by its square, in double precision.
+            largest = sqrt(sys.float_info.max) if wide else torch.finfo(torch.float32).max
+            if float(group.get("eps", 0)) > largest:
                 raise ValueError(
                     f"eps={group['eps']!r} overflows in the parameters' dtype; a radius is of the "
                     "size by which a weight may change, such as 0.1"
