@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ._auto import Length
-from ._block import Block, Step, gained, penalty
+from ._block import Block, Step, damped, gained, penalty
+from ._coherence import Coherence
 from ._coordinate import CoordinateMethod
 from ._curvature import Curvature
 from ._evaluate import Closure, Evaluations
@@ -85,6 +86,7 @@ class AutoCoCD(CoordinateMethod):
     _END = 0.3  # of the announced evaluations: over these the step shrinks to `_LEAST`
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
+    _COMPARED = 8  # sweeps in which slopes are compared with the stale ones, tensor by tensor
 
     _one_difference = False
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
@@ -96,6 +98,7 @@ class AutoCoCD(CoordinateMethod):
         "_lengths",
         "_curvature",
         "_guard",
+        "_coherence",
         "_share",
         "_last",
     )
@@ -124,6 +127,7 @@ class AutoCoCD(CoordinateMethod):
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature = Curvature()
         self._guard = Guard()
+        self._coherence = Coherence()
         self._pending = self._last = Step()
         self._loss = self._there = nan  # the objective, here and at the guard's copy
         self._share: Share | None = None  # None: B stays what it is, and nothing is judged
@@ -159,6 +163,11 @@ class AutoCoCD(CoordinateMethod):
     def boldness(self) -> float:
         """By what the part of each step is multiplied; 1 where the budget was given."""
         return 1.0 if self._share is None else self._share.boldness
+
+    @property
+    def scales(self) -> list[float]:
+        """By what each tensor's steps are multiplied: above 1 where its slopes persist."""
+        return [float(scale) for scale in self._coherence.of(range(len(self._tensors)))]
 
     @property
     def restored(self) -> int:
@@ -237,12 +246,18 @@ class AutoCoCD(CoordinateMethod):
         )
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
         finite = self._check_finite(block, slopes)
+        compare = self.order == "spread" and self._done() <= self._COMPARED
+        stale = self._memory.read(block).numpy() if compare else None
 
         for observe in self._observers:
             observe(block, slopes)
         self._memory.write(block, slopes, finite)
         if fresh.second is not None and self._memory.dense:
             self._curvature.remember(places, c)
+        if stale is not None:
+            stale[np.isnan(known)] = np.nan  # nothing was measured there before
+            tensors = np.repeat([p.tensor for p in places], list(map(len, places)))
+            self._coherence.learn(tensors, stale, g, damped(c, self._DAMPING), self._done())
         self._schedule.advance(B)
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
@@ -264,7 +279,7 @@ class AutoCoCD(CoordinateMethod):
         self._last, self._pending = self._pending, Step()
         sweep = self._schedule.n / self.compute_budget
         if self._guard.is_lost(self._loss, self._tensors, sweep, self._there):
-            self._last = Step()
+            self._last, self._coherence = Step(), Coherence()
             for length in self._lengths.values():
                 length.value *= 0.5
         for tensor, where, change in self._last.split(self._tensors):
@@ -314,29 +329,16 @@ class AutoCoCD(CoordinateMethod):
         block = Block(evaluate, self._tensors, places, options)
         whose = places[0].tensor if self.order == "cyclic" else 0
         length = self._lengths[whose].value if whose in self._lengths else self._first_lr
-        found = block.search(loss, g, c, radius, length, self._REACH * radius, self._DAMPING)
+        sizes = list(map(len, places))
+        scale = np.repeat(self._coherence.of([place.tensor for place in places]), sizes)
+        reach = self._REACH * radius
+        found = block.search(loss, g, c, radius, length, reach, self._DAMPING, scale)
         if found is None:
             return Step()
-        p, promised, search = found
         left = self._left(evaluate)
         taken = self._part() * left * self.boldness
-        sizes = list(map(len, places))
         lr = [float(options[id(self._tensors[place.tensor])]["lr"]) for place in places]
-        times = [taken * search.best * each / self._first_lr for each in lr]
-        change = torch.from_numpy(np.repeat(times, sizes) * p)
-        ratio = lr[0] / self._first_lr
-        if len(set(lr)) > 1:  # on average, by what each coordinate promises
-            ratio = float(promised @ np.repeat(lr, sizes)) / search.slope / self._first_lr
-        return Step(
-            places,
-            change if search.best else None,
-            whose,
-            search.length,
-            search.best,
-            taken * ratio,
-            left * ratio,
-            search.f0 - search.value,
-        )
+        return block.part(found, whose, taken, left, [each / self._first_lr for each in lr])
 
     def _part(self) -> float:
         """Of the step that is best on one mini-batch."""
@@ -365,6 +367,7 @@ class AutoCoCD(CoordinateMethod):
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": self._curvature.state_dict(),
             "guard": self._guard.state_dict(),
+            "coherence": self._coherence.state_dict(),
             "share": self._share and self._share.state_dict(),
             "last": self._last.state_dict(),
         }
@@ -386,6 +389,8 @@ class AutoCoCD(CoordinateMethod):
         self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
         self._curvature = Curvature.of(saved["curvature"])
         self._guard = Guard.of(saved["guard"])
+        coherence = saved.get("coherence")
+        self._coherence = Coherence.from_state(coherence) if coherence else Coherence()
         share = saved.get("share")
         self._share = share and Share.of(share)
         self._last = Step.of(saved.get("last"))

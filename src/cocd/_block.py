@@ -52,6 +52,9 @@ class Step(NamedTuple):
                 yield tensors[t], spot(tensors[t], index), change
 
 
+Found = tuple[Vector, Vector, Search]  # direction, what each coordinate promises, outcome
+
+
 class Block:
     """Coordinates that move together, and the objective where they have moved."""
 
@@ -62,7 +65,7 @@ class Block:
         places: Sequence[Place],
         options: dict[int, dict[str, Any]],
     ) -> None:
-        self.evaluate = evaluate
+        self.evaluate, self.places = evaluate, places
         self.spots = [(tensors[t], spot(tensors[t], index)) for t, index in places]
         self.now = [gather(tensor, where) for tensor, where in self.spots]
         self.x = torch.cat([values.double().cpu() for values in self.now]).numpy()
@@ -93,12 +96,14 @@ class Block:
         length: float,
         reach: Vector,
         damping: float,
-    ) -> tuple[Vector, Vector, Search] | None:
+        scale: Vector | float = 1.0,
+    ) -> Found | None:
         """Slopes scaled by curvature, as long as two evaluations say, none further than `reach`.
 
         The direction, what each coordinate promises along it, and the outcome; None where nothing
         is known or nothing is promised. `loss` is without the penalty, of which slopes and
-        curvatures are told here; `damping` is a part of the mean curvature.
+        curvatures are told here; `damping` is a part of the mean curvature, `scale` is how long
+        the step of each coordinate is beside those of the others.
         """
         g, c = g + self.wd * self.x, c + self.wd
         good = np.isfinite(g) & np.isfinite(c)
@@ -107,7 +112,7 @@ class Block:
         g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
         least = damping * float(np.abs(c[good]).mean())
         least = max(least, _FLOOR * float(np.abs(g / radius).max()), np.finfo(float).tiny)
-        p = shortened(scaled(g, c, least), reach)
+        p = shortened(scale * scaled(g, c, least), reach)
         slope = float(g @ p)
         if not slope < 0:
             return None
@@ -120,6 +125,33 @@ class Block:
             search.lengths = [min(s, longest) for s in search.lengths]
             search.learn([self.at(s * p) for s in search.lengths])
         return p, g * p, search
+
+    def part(self, found: Found, whose: int, part: float, left: float, ratios: list[float]) -> Step:
+        """Of what was found this part, times what is `left`, times each place's ratio."""
+        p, promised, search = found
+        taken = part * left
+        sizes = list(map(len, self.places))
+        change = torch.from_numpy(np.repeat([taken * search.best * r for r in ratios], sizes) * p)
+        ratio = ratios[0]
+        if len(set(ratios)) > 1:  # on average, by what each coordinate promises
+            ratio = float(promised @ np.repeat(ratios, sizes)) / search.slope
+        return Step(
+            self.places,
+            change if search.best else None,
+            whose,
+            search.length,
+            search.best,
+            taken * ratio,
+            left * ratio,
+            search.f0 - search.value,
+        )
+
+
+def damped(c: Vector, damping: float) -> Vector:
+    """The size of each curvature, and this part of the mean of those that are known."""
+    size = np.abs(c)
+    known = size[np.isfinite(size)]
+    return size + damping * float(known.mean()) if len(known) else size
 
 
 def gained(

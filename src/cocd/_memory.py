@@ -67,8 +67,7 @@ class Memory:
         """
         segments = list(segments)
         if finite and len(segments) > _MANY and len(self.buffers) == 1:
-            slots = [slot for s in segments for slot in range(s.slot, s.slot + len(s.run))]
-            self.buffers[0][torch.tensor(slots)] = fresh.to(self.buffers[0])
+            self.buffers[0][_slots(segments)] = fresh.to(self.buffers[0])
             return
         position = 0
         for segment in segments:
@@ -81,6 +80,13 @@ class Memory:
                 new = torch.where(new.isfinite(), new, old)
             values.copy_(new)
             position += len(segment.run)
+
+    def read(self, segments: Iterable[Segment]) -> Tensor:
+        """The estimates of a block as they are remembered, on the CPU in double precision."""
+        segments = list(segments)
+        if len(self.buffers) == 1:
+            return self.buffers[0][_slots(segments)].double().cpu()
+        return torch.cat([self.values(segment).double().cpu() for segment in segments])
 
     # --- where things are ---------------------------------------------------------------------
 
@@ -176,3 +182,7 @@ class Memory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
             buffer.copy_(saved)
+
+
+def _slots(segments: list[Segment]) -> Tensor:
+    return torch.tensor([slot for s in segments for slot in range(s.slot, s.slot + len(s.run))])

@@ -70,8 +70,13 @@ class Training:
         """What the method has settled by itself, where that is left to it."""
         if not methods.finds_budget(self.run):
             return {}
-        boldness = _short(float(self.optimizer.boldness))
-        return {"compute_budget": int(self.optimizer.compute_budget), "boldness": boldness}
+        names = [name for name, _ in self.model.named_parameters()]
+        scales = zip(names, self.optimizer.scales, strict=True)
+        return {
+            "compute_budget": int(self.optimizer.compute_budget),
+            "boldness": _short(float(self.optimizer.boldness)),
+            "scales": {name: scale for name, scale in scales if scale != 1},
+        }
 
     def coherence(self) -> dict[str, Any]:
         """What the tracker saw since it was last asked; nothing where there is none."""
