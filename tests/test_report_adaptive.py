@@ -15,10 +15,10 @@ def section_of(folder):
     return section
 
 
-def auto(label, final, task="sarcos", *, group="", settings=None, epochs=4, **rest):
+def auto(label, final, task="sarcos", *, group="", settings=None, epochs=4, seed=0, **rest):
     own = {"max_evaluations": 4_482_750, "compute_budget": 16, **(settings or {})}
-    run = run_row("adaptive", task, "auto", label, group=group, settings=own, epochs=epochs)
-    return training(run, final, **rest)
+    what = {"group": group, "settings": own, "epochs": epochs, "seed": seed}
+    return training(run_row("adaptive", task, "auto", label, **what), final, **rest)
 
 
 def table_of(section, title):
@@ -60,6 +60,18 @@ def test_what_was_found_is_said(tmp_path):
     write(tmp_path, [{**row, **own} if row["row"] == "epoch" else row for row in rows])
     said = section_of(tmp_path).sentences
     assert said[-1] == "SARCOS, AutoCoCD (x): found B = 128 and 0.92 of each step."
+
+
+def test_tensors_with_longer_steps_are_named(tmp_path):
+    for seed, scales in enumerate(({"8.weight": 7.59375}, {}, {"8.weight": 5.0625, "0.bias": 1.5})):
+        own = {"compute_budget": 64, "boldness": 1.0, "scales": scales}
+        settings = {"compute_budget": "auto"}
+        rows = auto("AutoCoCD (x)", 7.0, group="defaults", settings=settings, seed=seed)
+        write(tmp_path, [{**row, **own} if row["row"] == "epoch" else row for row in rows])
+    assert section_of(tmp_path).sentences[-1] == (
+        "SARCOS, AutoCoCD (x): found B = 64 and 1, B = 64 and 1 and B = 64 and 1 of each step; "
+        "longer ones: 8.weight × 7.6 and 0.bias × 1.5, 8.weight × 5.1."
+    )
 
 
 def test_larger_batches_lie_on_a_line_over_one_by_their_rows(tmp_path):

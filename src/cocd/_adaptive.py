@@ -36,7 +36,8 @@ class AutoCoCD(CoordinateMethod):
     the length of the step by two evaluations along it, and moves the block by a part of that,
     which becomes smaller from sweep to sweep. Every fourth sweep measures slope and curvature by
     central differences; the sweeps between remember the curvature and need one evaluation a
-    coordinate, not two. See docs/adaptive.md for why, and for what else was tried.
+    coordinate, not two. Tensors whose slopes persist from sweep to sweep take longer steps
+    (`scales`). See docs/adaptive.md for why, and for what else was tried.
 
     Args:
         params: parameters, named parameters or groups, as for any torch optimizer.

@@ -59,14 +59,20 @@ def soon(series: Sequence[Series]) -> list[str]:
 
 
 def found(series: Sequence[Series]) -> list[str]:
-    """The budgets that runs have settled by themselves, and how bold their steps are."""
+    """What runs have settled by themselves: budgets, how bold steps are, and longer ones."""
     out = []
     for s in series:
         last = [r.epochs[-1] for r in s.results if r.epochs and "compute_budget" in r.epochs[-1]]
         if last:
             each = (f"B = {row['compute_budget']:,} and {row['boldness']:.2g}" for row in last)
-            out.append(f"{text.task(s.task)}, {s.label}: found {text.listed(each)} of each step.")
+            said = f"{text.task(s.task)}, {s.label}: found {text.listed(each)} of each step"
+            longer = [_longer(row["scales"]) for row in last if row.get("scales")]
+            out.append(f"{said}; longer ones: {text.listed(longer)}." if longer else f"{said}.")
     return out
+
+
+def _longer(scales: dict[str, float]) -> str:
+    return ", ".join(f"{name} × {times:.2g}" for name, times in scales.items())
 
 
 def batches(series: Sequence[Series]) -> tuple[Table, list[str]]:
