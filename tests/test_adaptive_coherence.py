@@ -43,7 +43,7 @@ class Training:
 
 
 class Blind(cocd.AutoCoCD):
-    _COMPARED = -1
+    _COMPARED = 0
 
 
 def test_the_tensor_whose_slopes_persist_takes_longer_steps_and_the_other_does_not():

@@ -87,7 +87,7 @@ class AutoCoCD(CoordinateMethod):
     _END = 0.3  # of the announced evaluations: over these the step shrinks to `_LEAST`
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
-    _COMPARED = 8  # sweeps in which slopes are compared with the stale ones, tensor by tensor
+    _COMPARED = 8  # sweeps: until then slopes are compared with the stale ones, by tensor
 
     _one_difference = False
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
@@ -247,7 +247,7 @@ class AutoCoCD(CoordinateMethod):
         )
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
         finite = self._check_finite(block, slopes)
-        compare = self.order == "spread" and self._done() <= self._COMPARED
+        compare = self.order == "spread" and self._done() < self._COMPARED
         stale = self._memory.read(block).numpy() if compare else None
 
         for observe in self._observers:

@@ -62,7 +62,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "parts: all of the best step": {"_PART": 1.0, "_SWEEPS": math.inf},
     "shrinking at the end": {"_END": 1e-9},
     "a trust radius": {"_REACH": 1e3},
-    "longer steps where slopes persist": {"_COMPARED": -1},
+    "longer steps where slopes persist": {"_COMPARED": 0},
 }
 
 
