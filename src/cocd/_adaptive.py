@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ._auto import Length
-from ._block import Block, Step, damped, gained, penalty
+from ._block import Block, Step, gained, penalty
 from ._coherence import Coherence
 from ._coordinate import CoordinateMethod
 from ._curvature import Curvature
@@ -87,7 +87,7 @@ class AutoCoCD(CoordinateMethod):
     _END = 0.3  # of the announced evaluations: over these the step shrinks to `_LEAST`
     _EVERY = 4  # sweeps from one measurement of the curvature to the next
     _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
-    _COMPARED = 8  # sweeps: until then slopes are compared with the stale ones, by tensor
+    _COMPARED = 8  # sweeps in which slopes are compared with the stale ones, tensor by tensor
 
     _one_difference = False
     _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
@@ -167,8 +167,10 @@ class AutoCoCD(CoordinateMethod):
 
     @property
     def scales(self) -> list[float]:
-        """By what each tensor's steps are multiplied: above 1 where its slopes persist."""
-        return [float(scale) for scale in self._coherence.of(range(len(self._tensors)))]
+        """By what each parameter's steps are multiplied: above 1 where its slopes persist."""
+        scales = self._coherence.of(range(len(self._tensors)))
+        found = {id(t): float(scale) for t, scale in zip(self._tensors, scales, strict=True)}
+        return [found.get(id(parameter), 1.0) for parameter in self._parameters()]
 
     @property
     def restored(self) -> int:
@@ -196,6 +198,8 @@ class AutoCoCD(CoordinateMethod):
         super()._follow()
         if self._schedule.n > 2 * before or any(map(_is_half, self._tensors)):
             self._begin_judging()  # most coordinates are new: what was learned is of the others
+        if self._schedule.n > 2 * before:
+            self._coherence = Coherence(sweep=max(Coherence.sweep, int(self._done()) + 2))
 
     def _new_schedule(self, n: int) -> Schedule:
         return _ORDERS[self.order](n)
@@ -247,18 +251,15 @@ class AutoCoCD(CoordinateMethod):
         )
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
         finite = self._check_finite(block, slopes)
-        compare = self.order == "spread" and self._done() < self._COMPARED
-        stale = self._memory.read(block).numpy() if compare else None
 
         for observe in self._observers:
             observe(block, slopes)
+        if self.order == "spread" and self._coherence.sweep < self._COMPARED:
+            moved = Block(evaluate, self._tensors, places, options)
+            self._compare(moved, self._memory.read(block).numpy(), g, c, known, options)
         self._memory.write(block, slopes, finite)
         if fresh.second is not None and self._memory.dense:
             self._curvature.remember(places, c)
-        if stale is not None:
-            stale[np.isnan(known)] = np.nan  # nothing was measured there before
-            tensors = np.repeat([p.tensor for p in places], list(map(len, places)))
-            self._coherence.learn(tensors, stale, g, damped(c, self._DAMPING), self._done())
         self._schedule.advance(B)
         if step.tried:
             length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
@@ -276,11 +277,24 @@ class AutoCoCD(CoordinateMethod):
             )
         self._pending = step
 
+    def _compare(
+        self, block: Block, stale: Any, g: Any, c: Any, known: Any, options: dict[int, Any]
+    ) -> None:
+        """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
+        lr = {t: float(options[id(self._tensors[t])]["lr"]) for t, _ in block.places}
+        fastest = max(float(group["lr"]) for group in self.param_groups)
+        tensors = np.repeat([t for t, _ in block.places], list(map(len, block.places)))
+        slow = np.repeat([lr[t] < fastest for t, _ in block.places], list(map(len, block.places)))
+        stale[np.isnan(known) | slow] = np.nan
+        seen = block.compared(stale, g, c, self._DAMPING)
+        self._coherence.learn(tensors, *seen, self._done())
+
     def _move(self) -> None:
         self._last, self._pending = self._pending, Step()
         sweep = self._schedule.n / self.compute_budget
         if self._guard.is_lost(self._loss, self._tensors, sweep, self._there):
-            self._last, self._coherence = Step(), Coherence()
+            self._last = Step()
+            self._coherence = Coherence(sweep=int(self._done()) + 2)  # when nothing is from there
             for length in self._lengths.values():
                 length.value *= 0.5
         for tensor, where, change in self._last.split(self._tensors):

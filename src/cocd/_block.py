@@ -72,6 +72,15 @@ class Block:
         decay = [float(options[id(tensors[t])]["weight_decay"]) for t, _ in places]
         self.wd = np.repeat(decay, list(map(len, places)))
 
+    def compared(
+        self, stale: Vector, g: Vector, c: Vector, damping: float
+    ) -> tuple[Vector, Vector, Vector]:
+        """Slopes, stale and fresh, and curvatures: of the objective with the penalty, damped."""
+        size = np.abs(c + self.wd)
+        known = size[np.isfinite(size)]
+        size = size + damping * float(known.mean()) if len(known) else size
+        return stale + self.wd * self.x, g + self.wd * self.x, size
+
     def penalty(self, change: Any = 0.0) -> float:
         """Of weight decay, on these alone."""
         return float(self.wd @ (self.x + change) ** 2) / 2
@@ -103,7 +112,8 @@ class Block:
         The direction, what each coordinate promises along it, and the outcome; None where nothing
         is known or nothing is promised. `loss` is without the penalty, of which slopes and
         curvatures are told here; `damping` is a part of the mean curvature, `scale` is how long
-        the step of each coordinate is beside those of the others.
+        the step of each coordinate is beside those of the others (whom it makes shorter where one
+        of them would go beyond `reach`).
         """
         g, c = g + self.wd * self.x, c + self.wd
         good = np.isfinite(g) & np.isfinite(c)
@@ -126,10 +136,11 @@ class Block:
             search.learn([self.at(s * p) for s in search.lengths])
         return p, g * p, search
 
-    def part(self, found: Found, whose: int, part: float, left: float, ratios: list[float]) -> Step:
-        """Of what was found this part, times what is `left`, times each place's ratio."""
+    def part(
+        self, found: Found, whose: int, taken: float, left: float, ratios: list[float]
+    ) -> Step:
+        """Of what was found the part `taken` (near the end `left` of what it was), by place."""
         p, promised, search = found
-        taken = part * left
         sizes = list(map(len, self.places))
         change = torch.from_numpy(np.repeat([taken * search.best * r for r in ratios], sizes) * p)
         ratio = ratios[0]
@@ -145,13 +156,6 @@ class Block:
             left * ratio,
             search.f0 - search.value,
         )
-
-
-def damped(c: Vector, damping: float) -> Vector:
-    """The size of each curvature, and this part of the mean of those that are known."""
-    size = np.abs(c)
-    known = size[np.isfinite(size)]
-    return size + damping * float(known.mean()) if len(known) else size
 
 
 def gained(

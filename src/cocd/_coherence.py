@@ -1,20 +1,21 @@
-"""Which tensors' slopes agree with those of a sweep ago, more than the others' do.
+"""Which tensors' slopes agree with those of a sweep ago, where the others' do not.
 
 A coordinate that was moved by the part rho of its best step, s times as long as searches allow its
 block, has the slope g' a sweep later, on other rows. If kappa is the signal's share of the square,
 
     E[g g'] = (kappa - rho s) E[g^2]
 
-to first order. Where that is above 0 steps are too short, and where they are shorter than they
-need be in one tensor alone, the search cannot tell: it settles one length for a block that has
-coordinates of all tensors. So each tensor whose slopes agree more than all slopes do, beyond doubt,
-takes longer steps than the others. The stale slopes are in memory anyway.
+to first order. The search settles one length for a block that has coordinates of all tensors. Where
+the slopes of most are noise (the right-hand side near 0: steps are as long as noise allows) and
+those of one tensor surely are not, that one takes longer steps than the others. The stale slopes
+are in memory anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,12 @@ import numpy as np
 from ._auto import Vector
 
 _FIRST = 2  # sweep: before that slopes are compared with those of a network that knew nothing
-_SURE = 4.0  # standard errors
+_SURE = 4.0  # standard errors. So a tensor of 16 coordinates or fewer never stands out
+_NOISY = 0.25  # coherence of the others, above which they are not held back by noise
 _TIMES = 1.5  # longer, or shorter again
+_ROUNDING = 1e-12  # of a sum of squares
+
+Sums = list[float]  # of a, b, a^2, a b, b^2 over coordinates (`Coherence.learn`)
 
 
 @dataclass
@@ -43,8 +48,8 @@ class Coherence:
     """
 
     scales: list[float] = field(default_factory=list)  # one a tensor; those that are missing are 1
-    sweep: int = _FIRST  # to which the sums belong
-    sums: list[list[float]] = field(default_factory=list)  # of a, b, a^2, a b, b^2 (`learn`)
+    sweep: int = _FIRST  # to which the sums belong; what comes before it is not compared
+    sums: list[Sums] = field(default_factory=list)  # one a tensor
 
     def of(self, tensors: Sequence[int]) -> Vector:
         """The scales of these tensors."""
@@ -56,16 +61,16 @@ class Coherence:
     ) -> None:
         """Slopes of some coordinates, and the tensor that each is in; so many sweeps are done.
 
-        In units of what each coordinate has to gain, a = g g' / c and b = g'^2 / c. What is not
-        known is NaN.
+        In units of what each coordinate has to gain, a = g g' / c and b = (g^2 + g'^2) / 2c: their
+        ratio is between -1 and 1. What is not known, or not to be compared, is NaN.
         """
         if int(sweeps) > self.sweep:
             self._conclude()
             self.sweep, self.sums = int(sweeps), []
-        if sweeps < _FIRST:
+        if sweeps < self.sweep:
             return
         with np.errstate(all="ignore"):
-            a, b = stale * fresh / curvature, fresh * fresh / curvature
+            a, b = stale * fresh / curvature, (stale**2 + fresh**2) / (2 * curvature)
             terms = np.stack([a, b, a * a, a * b, b * b])
         good = np.isfinite(terms).all(0)
         for t in np.unique(tensors[good]).astype(int).tolist():
@@ -74,18 +79,14 @@ class Coherence:
             self.sums[t] = [old + float(new) for old, new in zip(self.sums[t], here, strict=True)]
 
     def _conclude(self) -> None:
-        """Longer where the excess a - r b, r that of all tensors, is surely above 0."""
-        total = sum(sums[1] for sums in self.sums)
-        if not total > 0:
-            return
-        r = sum(sums[0] for sums in self.sums) / total
         self.scales += [1.0] * (len(self.sums) - len(self.scales))
-        for t, (a, b, aa, ab, bb) in enumerate(self.sums):
-            error = max(0.0, aa - 2 * r * ab + r * r * bb) ** 0.5
-            if a - r * b > _SURE * error:
-                self.scales[t] *= _TIMES
-            elif r * b - a > _SURE * error:
-                self.scales[t] = max(1.0, self.scales[t] / _TIMES)
+        for t, own in enumerate(self.sums):
+            others = [sum(each) for each in zip(*self.sums[:t], *self.sums[t + 1 :], strict=True)]
+            match _verdict(own, others) if others else 0:
+                case 1:
+                    self.scales[t] *= _TIMES
+                case -1:
+                    self.scales[t] = max(1.0, self.scales[t] / _TIMES)
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -93,3 +94,25 @@ class Coherence:
     @classmethod
     def from_state(cls, saved: dict[str, Any]) -> Coherence:
         return cls(list(saved["scales"]), int(saved["sweep"]), [list(s) for s in saved["sums"]])
+
+
+def _verdict(own: Sums, others: Sums) -> int:
+    """1 if a tensor's slopes surely persist, and more than the others'; -1 if they turn round."""
+    if not own[1] * others[1] > 0:
+        return 0
+    r, weight = others[0] / others[1], own[1] / others[1]
+    excess = own[0] - r * own[1]
+    error = sqrt(_squares(own, r) + weight * weight * _squares(others, r))  # of `excess`
+    alone = sqrt(_squares(own, 0.0))  # of Σ a
+    if not isfinite(excess + error + alone):
+        return 0
+    if r < _NOISY and excess > _SURE * error and own[0] > _SURE * alone:
+        return 1
+    return -1 if own[0] < -_SURE * alone else 0
+
+
+def _squares(sums: Sums, r: float) -> float:
+    """Σ (a - r b)², and what rounding may have taken from it."""
+    _, _, aa, ab, bb = sums
+    found = aa - 2 * r * ab + r * r * bb
+    return max(0.0, found) + _ROUNDING * (aa + r * r * bb) if isfinite(found) else found

@@ -185,4 +185,5 @@ class Memory:
 
 
 def _slots(segments: list[Segment]) -> Tensor:
-    return torch.tensor([slot for s in segments for slot in range(s.slot, s.slot + len(s.run))])
+    slots = [slot for s in segments for slot in range(s.slot, s.slot + len(s.run))]
+    return torch.tensor(slots, device="cpu")  # whatever the default device is
