@@ -208,3 +208,17 @@ def test_the_part_of_a_step_goes_on_falling_when_a_short_memory_grows():
     again = cocd.AutoCoCD([{"params": [x]}, {"params": [y]}], compute_budget=2, memory_budget=4)
     again.load_state_dict(optimizer.state_dict())
     assert again._part() == optimizer._part()
+
+
+@pytest.mark.parametrize("announced", [12, 13, 14])
+def test_near_the_end_a_step_is_shortened_once(announced):
+    """The first step makes 2 x 4 + 1 evaluations and two along its way."""
+    moved = []
+    for most in (None, announced):
+        x = torch.ones(4, dtype=torch.float64, requires_grad=True)
+        optimizer = cocd.AutoCoCD([x], compute_budget=4, max_evaluations=most)
+        optimizer.step(lambda x=x: (x**2).sum())
+        assert optimizer.evaluations == 11
+        moved.append(1 - x.detach())
+    left = (1 - 11 / announced) / 0.3
+    assert moved[1].tolist() == pytest.approx((left * moved[0]).tolist(), rel=1e-12)

@@ -23,12 +23,12 @@ import numpy as np
 from ._auto import Vector
 
 _FIRST = 2  # sweep: before that slopes are compared with those of a network that knew nothing
-_SURE = 4.0  # standard errors. So a tensor of 16 coordinates or fewer never stands out
+_SURE = 4.0  # standard errors: a tensor that no more than 16 steps a sweep probe never stands out
 _NOISY = 0.25  # coherence of the others, above which they are not held back by noise
 _TIMES = 1.5  # longer, or shorter again
 _ROUNDING = 1e-12  # of a sum of squares
 
-Sums = list[float]  # of a, b, a^2, a b, b^2 over coordinates (`Coherence.learn`)
+Sums = list[float]  # of a, b, a^2, a b, b^2 over steps (`Coherence.learn`)
 
 
 @dataclass
@@ -39,10 +39,11 @@ class Coherence:
 
     >>> import numpy as np
     >>> rng, coherence = np.random.default_rng(0), Coherence()
-    >>> tensors, same = np.repeat([0, 1], 50), np.repeat([0.0, 1.0], 50)
-    >>> for sweep in (2.0, 3.0, 4.0):
-    ...     stale, fresh = same + (1 - 0.9 * same) * rng.normal(size=(2, 100))
-    ...     coherence.learn(tensors, stale, fresh, np.ones(100), sweep)
+    >>> tensors, same = np.array([0, 0, 1, 1]), np.array([0.0, 0.0, 1.0, 1.0])
+    >>> for step in range(100):  # fifty a sweep
+    ...     stale, fresh = same + (1 - 0.9 * same) * rng.normal(size=(2, 4))
+    ...     coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=2 + step / 50)
+    >>> coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=4.0)
     >>> coherence.scales
     [1.0, 2.25]
     """
@@ -62,7 +63,8 @@ class Coherence:
         """Slopes of some coordinates, and the tensor that each is in; so many sweeps are done.
 
         In units of what each coordinate has to gain, a = g g' / c and b = (g^2 + g'^2) / 2c: their
-        ratio is between -1 and 1. What is not known, or not to be compared, is NaN.
+        ratio is between -1 and 1. What is not known, or not to be compared, is NaN. All were seen
+        on the same two batches, so a step, not a coordinate, counts as one observation.
         """
         if int(sweeps) > self.sweep:
             self._conclude()
@@ -70,13 +72,16 @@ class Coherence:
         if sweeps < self.sweep:
             return
         with np.errstate(all="ignore"):
-            a, b = stale * fresh / curvature, (stale**2 + fresh**2) / (2 * curvature)
-            terms = np.stack([a, b, a * a, a * b, b * b])
-        good = np.isfinite(terms).all(0)
+            pairs = np.stack([stale * fresh, (stale**2 + fresh**2) / 2]) / curvature
+        good = np.isfinite(pairs).all(0)
         for t in np.unique(tensors[good]).astype(int).tolist():
             self.sums += [[0.0] * 5 for _ in range(t + 1 - len(self.sums))]
-            here = terms[:, good & (tensors == t)].sum(1)
-            self.sums[t] = [old + float(new) for old, new in zip(self.sums[t], here, strict=True)]
+            a, b = map(float, pairs[:, good & (tensors == t)].sum(1))
+            if isfinite(a * a + b * b):
+                fresh_sums = (a, b, a * a, a * b, b * b)
+                self.sums[t] = [
+                    old + new for old, new in zip(self.sums[t], fresh_sums, strict=True)
+                ]
 
     def _conclude(self) -> None:
         self.scales += [1.0] * (len(self.sums) - len(self.scales))
