@@ -184,7 +184,7 @@ def test_the_paper_s_settings():
 # --- memory ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", [memory.peak_extra_bytes, memory._allocated])
+@pytest.mark.parametrize("by", [memory.peak_extra_bytes, memory.peak_tensor_bytes])
 def test_peak_memory_is_that_of_the_largest_moment(by):
     def work():
         for size in (1 << 22, 1 << 24, 1 << 20):  # 16, 64 and 4 MB, one after the other

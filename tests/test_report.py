@@ -286,7 +286,8 @@ def test_a_win_half_way_is_said_to_be_one(tmp_path):
     assert re.search(r"Random coordinates \(.*; after 5 epochs, where ours is [\d.]+\)", sentence)
     table = tables.duels(series)
     assert table.columns == ("against", "SARCOS: CoCD")
-    assert table.rows == (("BCCD", "wins (after 11 of 50 epochs)"),)
+    ((name, cell),) = table.rows
+    assert name == "BCCD" and re.fullmatch(r"wins [\d.]+× \(11 of 50 epochs\)", cell)
     assert words.standings(series)[0].endswith(
         "Runs of which fewer epochs are done are compared there."
     )
@@ -298,6 +299,18 @@ def test_a_row_without_a_metric_does_not_make_an_accuracy_of_a_loss(tmp_path):
     write(tmp_path, [*rows, end])
     (series,) = series_of(tmp_path)
     assert not series.accuracy
+
+
+@pytest.mark.parametrize(
+    ("task", "ours", "theirs", "cell"),
+    [("sarcos", 25.0, 100.0, "wins 4×"), ("sarcos", 25.0, 12.5, "loses 0.5×"),
+     ("mnist", 0.95, 0.25, "wins +70.0"), ("mnist", 0.25, 0.95, "loses −70.0"),
+     ("mnist", 0.9501, 0.95, "level +0.0")],
+)  # fmt: skip
+def test_the_table_of_wins_says_by_how_much(tmp_path, task, ours, theirs, cell):
+    rivals(tmp_path, [ours], [theirs], task=task)
+    table = tables.duels(series_of(tmp_path))
+    assert table.rows == (("BCCD", cell),) and table.note.startswith("×: the other's loss")
 
 
 def test_cocd_wins(tmp_path):
@@ -385,6 +398,7 @@ def test_sections_stand_in_the_papers_order(made):
     assert list(made) == [
         *(
             "overview",
+            "claims",
             "table-main",
             "figure-smoothing",
             "figure-ablation",
@@ -500,9 +514,9 @@ def test_the_error_of_one_seed_is_not_held_against_the_bound_of_another(tmp_path
 
 def test_memory_is_a_table_with_units(made):
     (table,) = made["table-memory"].tables
-    assert table.columns == ("task", "method", "parameters", "state, kB", "peak, kB")
+    columns = ("task", "method", "parameters", "state, kB", "peak of the process, kB")
+    assert table.columns == columns
     assert ("SARCOS", "Adam", "12,727", "101.8", "191.8") in table.rows
-    assert made["table-memory"].sentences[0].startswith("SARCOS, optimizer state: MeZO 0.0 kB")
 
 
 def test_memory_is_set_beside_backpropagation(tmp_path):
@@ -515,9 +529,10 @@ def test_memory_is_set_beside_backpropagation(tmp_path):
         run = run_row("table-memory", "sarcos", method, str(peak), settings=settings)
         told = {"row": "measure", "state_bytes": 1, "peak_bytes": peak}
         write(tmp_path, [run, told, end_row(epoch_row(1, 1.0))])
-    said = words.memory(series_of(tmp_path))[0]
-    assert "peaks at 0.5 times the memory of backpropagation" in said
-    assert said.endswith("at 3.0 times.")
+    assert words.memory(series_of(tmp_path)) == [
+        "SARCOS: in a step the process peaks at this many times the memory of backpropagation with "
+        "SGD: one evaluation a probe, M = 1 0.5; many probes at once, for speed 3."
+    ]
 
 
 def test_tuning_is_a_grid_with_the_winner_marked(made):

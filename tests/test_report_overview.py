@@ -36,7 +36,7 @@ def test_it_comes_first_on_the_page_and_in_the_document(tmp_path):
     everything(tmp_path)
     rows = read(tmp_path)
     made = sections(rows.results)
-    assert [section.plan for section in made[:2]] == ["overview", "table-main"]
+    assert [section.plan for section in made[:3]] == ["overview", "claims", "table-main"]
     text, document = page(rows, made), markdown(rows, made)
     assert text.index('id="overview"') < text.index('id="table-main"')
     assert document.index("## In short") < document.index("## Main results")

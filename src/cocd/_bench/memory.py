@@ -3,7 +3,8 @@
 On Linux it is the high-water mark of the process's resident memory, which the kernel can reset:
 it sees everything, torch's tensors, the libraries' scratch space and the fused kernels' alike.
 Free memory that the allocator holds back is returned first, or a step would reuse it unseen.
-Elsewhere it is the peak of what torch's profiler sees torch allocate.
+Elsewhere it is the peak of what torch's profiler sees torch allocate: tensors alone, but to the
+byte, and the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RESET = Path("/proc/self/clear_refs")
 def peak_extra_bytes(function: Callable[[], object]) -> int:
     """Call `function`; the largest amount of additional memory in use at any one time."""
     gc.collect()
-    return _resident(function) if _reset() else _allocated(function)
+    return _resident(function) if _reset() else peak_tensor_bytes(function)
 
 
 def _reset() -> bool:
@@ -49,7 +50,8 @@ def _kilobytes(field: str) -> int:
     raise OSError(f"{_STATUS} has no {field}")
 
 
-def _allocated(function: Callable[[], object]) -> int:
+def peak_tensor_bytes(function: Callable[[], object]) -> int:
+    """Call `function`; the most that the tensors it makes take up at any one time."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
     recorded = profiler.profiler

@@ -1,7 +1,8 @@
 """What a method needs beside weights and batch, measured in processes of their own.
 
 In a fresh process nothing that an earlier measurement left behind can be used again unseen. What
-the allocator asks of the system differs from process to process, so there are several.
+the allocator asks of the system differs from process to process, so there are several; what the
+tensors take up does not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 import cocd
 
-from .._bench.memory import peak_extra_bytes
+from .._bench.memory import peak_extra_bytes, peak_tensor_bytes
 from ..data import generated
 from . import methods, tasks
 from .runs import Run
@@ -63,9 +64,11 @@ def here(run: Run) -> dict[str, Any]:
     _steps(run)()
     steps = _steps(run)
     peak = peak_extra_bytes(steps)
+    tensors = peak_tensor_bytes(_steps(run))
     optimizer, weights = steps()
     return {
         "state_bytes": _tensor_bytes(optimizer.state_dict()["state"]),
+        "tensor_peak_bytes": tensors,
         "peak_bytes": peak,
         "weight_bytes": weights,
     }

@@ -9,6 +9,8 @@ from . import paper, text
 from .series import Series, Spread, better
 from .words import after, compare, how_many
 
+STRESS = "stress"  # the group of the runs with one coordinate a step
+
 
 def ordered(series: Sequence[Series], vary: str) -> list[tuple[float, Series]]:
     """The series with a number for `vary`, small to large."""
@@ -49,6 +51,30 @@ def trend(series: Sequence[Series], vary: str) -> str:
     return "mixed" if any(steps) else "falling"
 
 
+def varied(series: Sequence[Series], task: str, one: str) -> list[Series]:
+    """The series of a group, and those of other groups that differ in the varied setting alone.
+
+    A run at the defaults belongs to every panel, and a plan need not make it more than once.
+    """
+    own = [s for s in series if s.task == task and s.run["group"] == one]
+    if not own:
+        return []
+    vary = own[0].run["vary"]
+    have = {repr(s.settings.get(vary)) for s in own}
+    base = _without(own[0], vary)
+    for s in series:
+        value = repr(s.settings.get(vary))
+        alike = (s.task, s.method, s.epochs) == (task, own[0].method, own[0].epochs)
+        if alike and s.run["group"] != STRESS and value not in have and _without(s, vary) == base:
+            own.append(s)
+            have.add(value)
+    return [s for _, s in ordered(own, vary)] or own
+
+
+def _without(series: Series, name: str) -> dict[str, object]:
+    return {key: value for key, value in series.settings.items() if key != name}
+
+
 _TRENDS = {
     "rising": "each larger value does better",
     "falling": "each larger value does worse",
@@ -67,11 +93,24 @@ def sweep(what: str, claim: str, series: Sequence[Series], vary: str) -> list[st
 
 
 def _best(series: Sequence[Series], vary: str) -> str:
-    finals = [(s.final.mean, v) for v, s in ordered(series, vary) if s.final and not s.diverged]
+    finals = _finals(series, vary)
     if not finals:
         return ""
     pick = max if series[0].accuracy else min
-    return f", best at {text.plain(pick(finals, key=lambda pair: pair[0])[1])}"
+    return f", best at {text.plain(pick(finals)[1])}"
+
+
+def worst(series: Sequence[Series], vary: str) -> float | None:
+    """The value that ends worst; what diverged is worse than anything."""
+    gone = [value for value, s in ordered(series, vary) if s.diverged]
+    finals = _finals(series, vary)
+    if gone or not finals:
+        return gone[0] if gone else None
+    return (min if series[0].accuracy else max)(finals)[1]
+
+
+def _finals(series: Sequence[Series], vary: str) -> list[tuple[float, float]]:
+    return [(s.final.mean, v) for v, s in ordered(series, vary) if s.final and not s.diverged]
 
 
 ABLATION = {
@@ -171,12 +210,12 @@ def resnet(where: str, series: Sequence[Series]) -> list[str]:
                 f"{text.listed(map(str, epochs))} epochs of {base.run['steps_per_epoch']:,} steps: "
                 f"{text.listed(parts)}."
             )
-            if all(_guesses(v) for _, c in found for v in (c.left, c.right)):
+            if all(guesses(v) for _, c in found for v in (c.left, c.right)):
                 out[-1] += " All of them guess: at this size nothing can be told."
     return out
 
 
-def _guesses(accuracy: Spread | None) -> bool:
+def guesses(accuracy: Spread | None) -> bool:
     """Near the tenth that is right by chance."""
     return accuracy is not None and abs(accuracy.mean - 0.1) < 0.01
 

@@ -59,40 +59,83 @@ def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
     return Fit(slope, offset, 1.0 - left / total if total else 1.0)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What the measure rows of one group say: values by budget, and lines through the errors."""
+
+    group: str
+    error: dict[float, list[float]]
+    theorem: dict[float, list[float]]
+    sharper: dict[float, list[float]]
+    exceeded: list[float]  # budgets at which an error was above the bound of its own run
+
+    @property
+    def means(self) -> list[tuple[float, float]]:
+        """Error over budget."""
+        return [(x, fmean(ys)) for x, ys in sorted(self.error.items())]
+
+    @property
+    def positive(self) -> list[tuple[float, float]]:
+        """Those that have a logarithm."""
+        return [(x, y) for x, y in self.means if x > 0 and y > 0]
+
+    @property
+    def power(self) -> Fit | None:
+        """A power of the budget."""
+        return fit([(log(x), log(y)) for x, y in self.positive])
+
+    @property
+    def line(self) -> Fit | None:
+        """A straight line over its logarithm."""
+        return fit([(log(x), y) for x, y in self.positive])
+
+    @property
+    def falls(self) -> bool:
+        """Whether each larger budget has a smaller error."""
+        return all(after[1] < before[1] for before, after in pairwise(self.means))
+
+    @property
+    def ratios(self) -> list[float]:
+        """The bound over the error, budget by budget."""
+        both = sorted(set(self.error) & set(self.theorem))
+        return [fmean(self.theorem[b]) / fmean(self.error[b]) for b in both if any(self.error[b])]
+
+
+def measured_errors(series: Sequence[Series]) -> list[Measured]:
+    """What was measured, group by group."""
+    found = []
+    for group in dict.fromkeys(s.run["group"] for s in series):
+        own = [s for s in series if s.run["group"] == group]
+        error, theorem, sharper = (_values(own, names) for names in (_ERROR, _BOUND, _SHARPER))
+        found.append(Measured(group, error, theorem, sharper, _exceeded(own)))
+    return found
+
+
 def bounds(series: Sequence[Series]) -> list[Bound]:
     """Everything that the measure rows give, group by group."""
-    groups = dict.fromkeys(s.run["group"] for s in series)
-    found = [_bound(group, [s for s in series if s.run["group"] == group]) for group in groups]
+    found = [_bound(one) for one in measured_errors(series)]
     return [one for one in found if one.panel.curves]
 
 
-def _bound(group: str, series: Sequence[Series]) -> Bound:
-    error = _values(series, _ERROR)
-    theorem = _values(series, _BOUND)
-    sharper = _values(series, _SHARPER)
-    means = [(x, fmean(ys)) for x, ys in sorted(error.items())]
-    positive = [(x, y) for x, y in means if x > 0 and y > 0]
-    power = fit([(log(x), log(y)) for x, y in positive])
-    line = fit([(log(x), y) for x, y in positive])
+def _bound(one: Measured) -> Bound:
     curves = [
-        measured("measured error", colour("cocd"), error.items()),
-        measured("theorem's bound, L_ε as seen", colour("bccd"), theorem.items(), "6 3"),
-        measured("the same, Euclidean", colour("zosgd"), sharper.items(), "8 3 2 3"),
+        measured("measured error", colour("cocd"), one.error.items()),
+        measured("theorem's bound, L_ε as seen", colour("bccd"), one.theorem.items(), "6 3"),
+        measured("the same, Euclidean", colour("zosgd"), one.sharper.items(), "8 3 2 3"),
     ]
-    if power:
-        fitted = [(x, [exp(power.offset) * x**power.slope]) for x, _ in positive]
+    if power := one.power:
+        fitted = [(x, [exp(power.offset) * x**power.slope]) for x, _ in one.positive]
         curves.append(measured(f"fitted: error ∝ B^{power.slope:.2f}", OTHER, fitted, "2 3"))
     made = Panel(
-        f"Error of the estimate{', ' if group else ''}{group}",
+        f"Error of the estimate{', ' if one.group else ''}{one.group}",
         "B, coordinates probed a step",
         "‖estimate − finite-difference gradient‖",
         tuple(c for c in curves if c.points),
         log_x=True,
         log_y=True,
     )
-    where = f" ({group})" if group else ""
-    sentences = _sentences(where, error, theorem, _exceeded(series), power)
-    return Bound(made, sentences, _against_paper(where, means, power, line))
+    where = f" ({one.group})" if one.group else ""
+    return Bound(made, _sentences(where, one), _against_paper(where, one))
 
 
 def _values(series: Sequence[Series], names: tuple[str, ...]) -> dict[float, list[float]]:
@@ -127,28 +170,19 @@ def _first(row: Row | dict[str, Any], names: tuple[str, ...]) -> float | None:
     return None
 
 
-def _sentences(
-    where: str,
-    error: dict[float, list[float]],
-    theorem: dict[float, list[float]],
-    broken: list[float],
-    power: Fit | None,
-) -> list[str]:
+def _sentences(where: str, one: Measured) -> list[str]:
     out = []
-    both = sorted(set(error) & set(theorem))
-    if both:
-        ratios = [fmean(theorem[b]) / fmean(error[b]) for b in both if any(error[b])]
-        if broken:
-            places = text.listed(text.plain(int(b)) for b in broken)
-            out.append(f"Bound{where}: the measured error exceeds it at B = {places}.")
-        elif ratios:
-            ends = dict.fromkeys((text.number(min(ratios)), text.number(max(ratios))))
-            out.append(
-                f"Bound{where}, with the largest change over distance that the run showed in the "
-                f"place of L_ε (which is no smaller, so the true bound is no lower): no error at "
-                f"any B exceeds it, and it is {' to '.join(ends)} times the measured error."
-            )
-    if power:
+    if one.exceeded:
+        places = text.listed(text.plain(int(b)) for b in one.exceeded)
+        out.append(f"Bound{where}: the measured error exceeds it at B = {places}.")
+    elif ratios := one.ratios:
+        ends = dict.fromkeys((text.number(min(ratios)), text.number(max(ratios))))
+        out.append(
+            f"Bound{where}, with the largest change over distance that the run showed in the "
+            f"place of L_ε (which is no smaller, so the true bound is no lower): no error at "
+            f"any B exceeds it, and it is {' to '.join(ends)} times the measured error."
+        )
+    if power := one.power:
         out.append(
             f"Measured error{where}: it follows B^{power.slope:.2f} "
             f"({100 * power.explained:.1f} % of the variance on logarithmic axes)."
@@ -156,13 +190,11 @@ def _sentences(
     return out
 
 
-def _against_paper(
-    where: str, means: list[tuple[float, float]], power: Fit | None, line: Fit | None
-) -> list[str]:
+def _against_paper(where: str, one: Measured) -> list[str]:
+    power, line = one.power, one.line
     if power is None or line is None:
         return []
-    falls = all(after[1] < before[1] for before, after in pairwise(means))
-    here = "it falls with each larger B" if falls else "it does not fall with every larger B"
+    here = "it falls with each larger B" if one.falls else "it does not fall with every larger B"
     return [
         f"Error over B{where}: paper, it falls on a straight line over log B; here, "
         f"{here}; the straight line explains {100 * line.explained:.1f} % of the variance, a power "

@@ -63,19 +63,18 @@ def smoothing(name: str, series: list[Series]) -> Content:
 
 
 GROUPS = {"eps": "ε", "gamma": "γ", "B": "B", "M": "M"}
-STRESS = "stress"
 
 
 def ablation(name: str, series: list[Series]) -> Content:
     """The grid: what is varied across, the tasks down; the stress test by itself."""
     content = Content()
     shown: list[tuple[Series, str]] = []
-    found = {s.run["group"] for s in series if s.run["vary"] and s.run["group"] != STRESS}
+    found = {s.run["group"] for s in series if s.run["vary"] and s.run["group"] != claims.STRESS}
     groups = sorted(found, key=lambda g: rank(g, tuple(GROUPS)))
     panels: list[Panel] = []
     for task in _tasks(series):
         for one in groups:
-            own = varied(series, task, one)
+            own = claims.varied(series, task, one)
             title = f"{text.task(task)}, effect of {GROUPS.get(one, one)}"
             if own:
                 panels.append(panel(title, own, with_paper=False))
@@ -85,7 +84,7 @@ def ablation(name: str, series: list[Series]) -> Content:
                 content.against_paper += claims.sweep(title, claim, own, vary)
     if panels:
         content.charts.append(Chart(name, "Ablation", tuple(panels), max(len(groups), 1)))
-    rest = [s for s in series if s.run["group"] == STRESS]
+    rest = [s for s in series if s.run["group"] == claims.STRESS]
     if rest:
         made = [
             panel(f"{text.task(task)}, one coordinate a step", [s for s in rest if s.task == task])
@@ -96,37 +95,15 @@ def ablation(name: str, series: list[Series]) -> Content:
             made = [replace(one, lines=(known,)) for one in made]
         content.charts.append(Chart(f"{name}-stress", "Stress test", tuple(made), 2))
         content.against_paper += claims.stress(rest)
-        shown += [(s, f"{name}, {STRESS}") for s, name in zip(rest, text.names(rest), strict=True)]
+        shown += [
+            (s, f"{name}, {claims.STRESS}") for s, name in zip(rest, text.names(rest), strict=True)
+        ]
     others = [s for s in series if all(s is not known for known, _ in shown)]
     shown += zip(others, text.names(others), strict=True)
     shown.sort(key=lambda pair: _tasks(series).index(pair[0].task))
     own_names = [name for _, name in shown]
     content.tables.append(finals("Final metric", [s for s, _ in shown], own_names))
     return content
-
-
-def varied(series: Sequence[Series], task: str, one: str) -> list[Series]:
-    """The series of a group, and those of other groups that differ in the varied setting alone.
-
-    A run at the defaults belongs to every panel, and a plan need not make it more than once.
-    """
-    own = [s for s in series if s.task == task and s.run["group"] == one]
-    if not own:
-        return []
-    vary = own[0].run["vary"]
-    have = {repr(s.settings.get(vary)) for s in own}
-    base = _without(own[0], vary)
-    for s in series:
-        value = repr(s.settings.get(vary))
-        alike = (s.task, s.method, s.epochs) == (task, own[0].method, own[0].epochs)
-        if alike and s.run["group"] != STRESS and value not in have and _without(s, vary) == base:
-            own.append(s)
-            have.add(value)
-    return [s for _, s in claims.ordered(own, vary)] or own
-
-
-def _without(series: Series, name: str) -> dict[str, object]:
-    return {key: value for key, value in series.settings.items() if key != name}
 
 
 def random(name: str, series: list[Series]) -> Content:

@@ -1,11 +1,11 @@
-"""In short, then a section for each plan: what page and markdown print."""
+"""In short, the paper's claims, then a section for each plan: what page and markdown print."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import overview, words
+from . import overview, verdicts, words
 from .charts import Chart
 from .coherence import Coherence, coherence
 from .commands import commands
@@ -17,7 +17,7 @@ from .tables import Table, runs
 
 @dataclass(frozen=True)
 class Section:
-    """All that is shown of a plan, or of the main results in short."""
+    """All that is shown of a plan, of the main results in short, or of the claims."""
 
     plan: str
     title: str
@@ -45,17 +45,42 @@ class Section:
 
 
 def sections(results: Sequence[Result]) -> list[Section]:
-    """In short, then each plan that has rows: the paper's in its order, then the others."""
+    """In short, the claims, then each plan that has rows: the paper's in its order, the others."""
     series = group(results)
     keys = {(s.plan, bool(s.run["smoke"])) for s in series}
     order = sorted(keys, key=lambda key: (key[1], rank(key[0], tuple(PLANS))))
     free = [s for s in overview.chosen(series) if not s.first_order]
     made = [_in_short(overview.chosen(series))] if free else []
+    made += _claims(series)
     for plan, smoke in order:
         own = [s for s in series if (s.plan, bool(s.run["smoke"])) == (plan, smoke)]
         known = PLANS.get(plan, Plan(plan.replace("-", " ").capitalize(), "", generic))
         made.append(_section(known, plan, smoke, own))
     return made
+
+
+def _claims(series: Sequence[Series]) -> list[Section]:
+    """A table alone; pictures and commands are with the plans."""
+    table = verdicts.verdicts(series)
+    if not table.rows:
+        return []
+    return [
+        Section(
+            plan=verdicts.NAME,
+            title=verdicts.TITLE,
+            about=verdicts.ABOUT,
+            smoke=False,
+            commands=(),
+            cautions=(),
+            notes=(),
+            sentences=(),
+            against_paper=(),
+            charts=(),
+            coherence=Coherence((), ()),
+            tables=(table,),
+            runs=runs(()),
+        )
+    ]
 
 
 def _in_short(series: list[Series]) -> Section:

@@ -63,17 +63,33 @@ def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = N
 
 
 def duels(series: Sequence[Series]) -> Table:
-    """Against whom CoCD wins on which task: a column for each of its labels there."""
+    """Against whom CoCD wins on which task, and by how much: a column for each of its labels."""
     found = words.duels(series)
     columns = list(dict.fromkeys((c.one.task, c.one.label) for c in found))
     cells: dict[str, dict[tuple[str, str], str]] = {}
     for c in found:
-        early = f" (after {c.epoch} of {c.one.epochs} epochs)" if c.epoch < c.one.epochs else ""
+        early = f" ({c.epoch} of {c.one.epochs} epochs)" if c.epoch < c.one.epochs else ""
         own = cells.setdefault(c.other.label, {})
-        own[c.one.task, c.one.label] = words.VERDICTS[c.verdict] + early
+        own[c.one.task, c.one.label] = f"{words.VERDICTS[c.verdict]}{_margin(c)}{early}"
     heads = (f"{text.task(task)}: {label}" for task, label in columns)
     rows = ((label, *(own.get(c, "–") for c in columns)) for label, own in cells.items())
-    return Table("Where CoCD wins, and where it does not", ("against", *heads), tuple(rows))
+    title = "Where CoCD wins, by how much, and where it does not"
+    return Table(title, ("against", *heads), tuple(rows), note=_MARGINS if found else "")
+
+
+_MARGINS = (
+    "×: the other's loss over CoCD's; + and −: points of accuracy that CoCD has more or less."
+)
+
+
+def _margin(made: words.Comparison) -> str:
+    if made.left is None or made.right is None:
+        return ""
+    ours, theirs = made.left.mean, made.right.mean
+    if made.one.accuracy:
+        gap = 100 * (ours - theirs)
+        return f" {'−' if gap < 0 else '+'}{abs(gap):.1f}"
+    return f" {theirs / ours:.2g}×" if ours > 0 else ""
 
 
 def _entry(series: Series) -> paper.Entry | None:
@@ -185,7 +201,8 @@ def _list(title: str, own: list[Series], varied: list[str], best: tuple[int, ...
 # What stands first, where it is measured.
 _MEASURES = (
     *("network", "n", "parameters", "compute_budget", "error", "minibatch_error", "bound"),
-    *("weight_bytes", "state_bytes", "peak_bytes", "least_peak_bytes", "most_peak_bytes"),
+    *("weight_bytes", "state_bytes", "tensor_peak_bytes", "peak_bytes", "least_peak_bytes"),
+    "most_peak_bytes",
 )
 
 
@@ -201,7 +218,13 @@ def measures(title: str, series: Sequence[Series]) -> Table:
     return Table(title, ("task", "method", *(_heading(key) for key in keys)), tuple(rows), 2)
 
 
-_CALLED = {"L_eps": "largest change over distance"}  # L_eps, from below
+_CALLED = {
+    "L_eps": "largest change over distance",  # L_eps, from below
+    "tensor_peak_bytes": "peak of tensors, kB",
+    "peak_bytes": "peak of the process, kB",
+    "least_peak_bytes": "least, kB",
+    "most_peak_bytes": "most, kB",
+}
 
 
 def _heading(key: str) -> str:

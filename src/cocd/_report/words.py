@@ -229,32 +229,52 @@ def _best(where: str, named: dict[int, str], own: list[Series]) -> list[str]:
     return [f"{out}."]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A final metric of ours and the paper's; `word` is better, worse, equal or level: why."""
+
+    ours: Spread
+    theirs: float
+    word: str
+
+
+def beside_paper(series: Series) -> Beside | None:
+    """Where a series that repeats the paper's settings stands; None if it does not, or diverged."""
+    known = paper.entry(series.task, series.method, series.settings)
+    value = series.final if series.reached and not series.diverged else None
+    if series.run["smoke"] or known is None or value is None:
+        return None
+    word = "better" if better(value.mean, known.metric, accuracy=series.accuracy) else "worse"
+    if value.mean == known.metric:
+        word = "equal"
+    elif _level(value.mean, known.metric, series.accuracy):
+        word = "level: the choice of test rows makes as much"
+    elif len(value.values) > 1 and value.low <= known.metric <= value.high:
+        word = "level: within our range"
+    return Beside(value, known.metric, word)
+
+
 def against_paper(series: Sequence[Series]) -> list[str]:
     """Ours beside the paper's, for the series that repeat the paper's settings."""
     sentences = []
     for s, name in zip(series, text.names(list(series)), strict=True):
         known = paper.entry(s.task, s.method, s.settings)
-        if s.run["smoke"] or known is None or (not s.reached and not s.diverged):
+        if s.run["smoke"] or known is None:
             continue
         theirs = text.metric(known.metric, accuracy=s.accuracy)
         split = f", {s.run['split']} split" if s.run["split"] not in ("", "test") else ""
         head = f"{text.task(s.task)}, {name}{split}: paper {theirs}"
         if s.diverged:
             sentences.append(f"{head}, ours {how_many(s)}.")
-        elif (value := s.at(s.reached)) is not None:
-            ours = text.spread(value, accuracy=s.accuracy)
-            gap = difference(value.mean, known.metric, s.accuracy)
-            wins = better(value.mean, known.metric, accuracy=s.accuracy)
-            word = "better" if wins else "worse"
-            if value.mean == known.metric:
-                gap, word = "no difference", "equal"
-            elif _level(value.mean, known.metric, s.accuracy):
-                word = "level: the choice of test rows makes as much"
-            elif len(value.values) > 1 and value.low <= known.metric <= value.high:
-                word = "level: within our range"
-            when = after(s.reached, s.epochs)
-            head += f" after {paper.EPOCHS} epochs"
-            sentences.append(f"{head}, ours {ours} {when}; {gap} ({word}).")
+        elif place := beside_paper(s):
+            ours = text.spread(place.ours, accuracy=s.accuracy)
+            gap = difference(place.ours.mean, place.theirs, s.accuracy)
+            if place.word == "equal":
+                gap = "no difference"
+            sentences.append(
+                f"{head} after {paper.EPOCHS} epochs, ours {ours} {after(s.reached, s.epochs)}; "
+                f"{gap} ({place.word})."
+            )
     return sentences
 
 
@@ -300,43 +320,49 @@ def notes(series: Sequence[Series]) -> list[str]:
     return out
 
 
+_PEAKS = (
+    ("tensor_peak_bytes", "the tensors of a step peak"),  # the same in every process
+    ("peak_bytes", "in a step the process peaks"),
+)
+PLAIN = "one evaluation a probe, M = 1"
+_LIGHT = (
+    (PLAIN, ("cocd", "closure", 1.0)),
+    ("one evaluation a probe, M = 0.25", ("cocd", "closure", 0.25)),
+    ("many probes at once, for speed", ("cocd", None, 1.0)),
+    ("MeZO", ("mezo", None, None)),
+)
+
+
 def memory(series: Sequence[Series]) -> list[str]:
-    """For each network: is CoCD lighter than backpropagation, and what everybody needs."""
-    out, lists = [], []
+    """The paper's claim, network by network: the peak of a step beside backpropagation's."""
+    out = []
     for task in dict.fromkeys(s.task for s in series):
-        own = [s for s in series if s.task == task]
-        for key, what in (("state_bytes", "optimizer state"), ("peak_bytes", "peak of a step")):
-            found = {s.label: size for s in own if (size := _mean_of(s, key)) is not None}
-            if len(found) > 1:
-                ranked = text.listed(
-                    f"{label} {size / 1e3:,.1f} kB"
-                    for label, size in sorted(found.items(), key=lambda item: item[1])
-                )
-                lists.append(f"{text.task(task)}, {what}: {ranked}.")
-        out += _lightness(text.task(task), own)
-    return [*out, *lists]
+        what, found = lightness(task, series)
+        if len(found) > 1:
+            parts = "; ".join(f"{name} {ratio:.2g}" for name, ratio in found.items())
+            out.append(
+                f"{text.task(task)}: {what} at this many times the memory of backpropagation with "
+                f"SGD: {parts}."
+            )
+    return out
+
+
+def lightness(task: str, series: Sequence[Series]) -> tuple[str, dict[str, float]]:
+    """What peaks, and the peaks over that of backpropagation with SGD, by name."""
+
+    def who(run: dict[str, Any]) -> tuple[str, Any, Any]:
+        own = run["settings"]
+        return run["method"], own.get("engine"), own.get("memory_budget")
+
+    own = [s for s in series if s.task == task]
+    for key, what in _PEAKS:
+        peaks = {who(s.run): peak for s in own if (peak := _mean_of(s, key))}
+        if backward := peaks.get(("sgd", None, None)):
+            return what, {name: peaks[one] / backward for name, one in _LIGHT if one in peaks}
+    return "", {}
 
 
 def _mean_of(series: Series, key: str) -> float | None:
     rows = (row for result in series.results for row in result.measures)
     values = [row[key] for row in rows if row.get(key) is not None]
     return fmean(values) if values else None
-
-
-def _lightness(where: str, series: Sequence[Series]) -> list[str]:
-    """The paper's claim: peak memory beside that of backpropagation."""
-
-    def what(run: dict[str, Any]) -> tuple[str, Any, Any]:
-        own = run["settings"]
-        return run["method"], own.get("engine"), own.get("memory_budget")
-
-    peaks = {what(s.run): peak for s in series if (peak := _mean_of(s, "peak_bytes"))}
-    backward = peaks.get(("sgd", None, None))
-    closure, traced = (peaks.get(("cocd", engine, 1.0)) for engine in ("closure", None))
-    if not backward or not closure or not traced:
-        return []
-    return [
-        f"{where}: with one evaluation a probe a step of CoCD (M = 1) peaks at "
-        f"{closure / backward:.1f} times the memory of backpropagation with SGD; with many probes "
-        f"at once, for speed, at {traced / backward:.1f} times."
-    ]
