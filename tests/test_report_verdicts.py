@@ -67,7 +67,7 @@ def test_it_stands_after_the_summary_on_page_and_in_document(tmp_path):
     assert [section.plan for section in made[:3]] == ["overview", "claims", "table-main"]
     text, document = page(rows, made), markdown(rows, made)
     assert text.index('id="claims"') < text.index('id="table-main"')
-    assert "\n## The paper's claims\n" in document and "seen: as the paper says it" in document
+    assert "\n## Claims\n" in document and "seen: as the paper says it" in document
     said = {row[2] for row in made[1].tables[0].rows}
     assert said <= {"seen", "in part", "not seen", "open"} and len(said) > 1
 

@@ -62,10 +62,10 @@ def here(run: Run) -> dict[str, Any]:
     """
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     _steps(run)()
-    steps = _steps(run)
-    peak = peak_extra_bytes(steps)
-    tensors = peak_tensor_bytes(_steps(run))
-    optimizer, weights = steps()
+    peak = peak_extra_bytes(_steps(run))
+    steps, made = _steps(run), []
+    tensors = peak_tensor_bytes(lambda: made.append(steps()))
+    ((optimizer, weights),) = made
     return {
         "state_bytes": _tensor_bytes(optimizer.state_dict()["state"]),
         "tensor_peak_bytes": tensors,

@@ -14,8 +14,8 @@ from ..tables import Table
 from . import main, others, settings
 from .finding import Finding
 
-NAME, TITLE = "claims", "The paper's claims"
-ABOUT = "One by one, beside what the rows say of them; the sections below have the figures."
+NAME, TITLE = "claims", "Claims"
+ABOUT = "What the paper says, one by one, beside what the rows say; the figures are further down."
 NOTE = (
     "seen: as the paper says it; in part: some of it, or on some tasks; not seen: the rows say "
     "otherwise; open: what was run cannot tell. One seed where no range is given."
@@ -35,7 +35,7 @@ def verdicts(series: Sequence[Series]) -> Table:
     real = [s for s in series if not s.run["smoke"] and s.run["split"] in ("", "test")]
     rows = [(c, found) for c in CLAIMS if (found := c.look(real)) is not None]
     return Table(
-        "Claims and verdicts",
+        "The paper's claims",
         ("paper", "claim", "verdict", "here"),
         tuple((c.where, c.says, found.verdict, found.here) for c, found in rows),
         words=4,
