@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import cocd
+from cocd._block import Block
 from cocd._coherence import Coherence
+from cocd._layout import Place
 
 NOISY, PERSISTENT = 256, 64
 
@@ -341,3 +343,16 @@ def test_a_block_is_read_as_it_is_remembered():
         assert sorted(places) == list(range(n))
         expected = optimizer.estimate().double()[places]
         assert torch.equal(optimizer._memory.read(block), expected)
+
+
+def test_what_is_compared_is_of_the_objective_with_the_penalty_and_damped():
+    x = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+    block = Block(None, [x], [Place(0, [0, 1, 2])], {id(x): {"weight_decay": 0.5}})
+    stale, fresh = np.array([1.0, np.nan, 3.0]), np.array([-1.0, 4.0, 0.5])
+    # Curvatures of 1.5, 0.5 and one that is not known; a quarter of the mean is added.
+    was, now, size = block.compared(stale, fresh, np.array([1.0, -1.0, np.nan]), 0.25)
+    assert was.tolist()[::2] == [1.5, 4.5] and np.isnan(was[1])
+    assert now.tolist() == [-0.5, 3.0, 2.0]
+    assert size.tolist()[:2] == [1.75, 0.75] and np.isnan(size[2])
+    nothing = block.compared(stale, fresh, np.full(3, np.nan), 0.25)[2]
+    assert np.isnan(nothing).all()
