@@ -57,6 +57,29 @@ def test_seeds_and_epochs(tmp_path: Path) -> None:
     assert {run.epochs for run in made} == {7}
 
 
+def test_another_activation_is_another_network(tmp_path: Path) -> None:
+    args = ["reproduce", "table-main", "--task", "sarcos", "--smoke", "--only", "CoCD (tuned on"]
+    assert main([*args, "--activation", "relu", "--out", str(tmp_path)]) == 0
+    found = {path.parent.name: read_rows(path)[0] for path in tmp_path.glob("*/*/rows.jsonl")}
+    assert found and all(row["settings"]["activation"] == "relu" for row in found.values())
+    # What was tuned on another network does not call itself tuned.
+    assert {row["label"] for row in found.values()} == {"CoCD (tuned on tanh, other B)"}
+    usual = {run.key for run in plans.generate("table-main", smoke=True)}
+    assert not usual & set(found)
+
+
+def test_the_usual_activation_changes_nothing() -> None:
+    for plan, name in (("table-main", "tanh"), ("figure-resnet", "relu")):
+        assert list(plans.generate(plan, activation=name)) == list(plans.generate(plan))
+
+
+def test_the_published_split_is_of_sarcos_alone() -> None:
+    made = list(plans.generate("table-main", published=True))
+    assert {(run.task, run.split) for run in made} == {("sarcos", "published")}
+    made = list(plans.generate("figure-error-bound", published=True))  # SARCOS by another name
+    assert {(run.task, run.split) for run in made} == {("error-bound", "published")}
+
+
 def test_threads_are_set_and_recorded(tmp_path: Path) -> None:
     assert main([*ONE, "--threads", "2", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("*/*/rows.jsonl")
@@ -70,6 +93,13 @@ def test_threads_are_set_and_recorded(tmp_path: Path) -> None:
         (["reproduce", "table-main", "--only", "Adam"], "--only 'Adam' fits none of the"),
         (["reproduce", "table-main", "--only", "Adam"], "; SGD (oracle)"),
         (["reproduce", "table-main", "--smoke", "--epochs", "7"], "--epochs 7 is not for --smoke"),
+        (["reproduce", "tune", "--activation", "relu"], "tune has networks and rows of its own"),
+        (["reproduce", "adaptive", "--published"], "another activation or split is for table-main"),
+        (
+            ["reproduce", "table-main", "--published", "--task", "sarcos", "mnist"],
+            "the published split is of sarcos alone, not of mnist",
+        ),
+        (["reproduce", "figure-resnet", "--published"], "of sarcos alone, not of cifar10-resnet"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -89,6 +119,7 @@ def test_bad_input_is_one_sentence(
         ["reproduce", "table-main", "--epochs", "0"],
         ["reproduce", "table-main", "--seeds", "1,,2"],
         ["reproduce", "table-main", "--threads", "none"],
+        ["reproduce", "table-main", "--activation", "softsign"],
     ],
 )
 def test_bad_arguments_are_refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,3 +196,34 @@ def test_options_may_stand_before_the_plan():
 def test_folders_are_left_out_of_commands_that_are_not_known(odd):
     (line,) = made_by((f"cocd reproduce tune --data /home/me/data --out=/home/me/runs {odd}", 0))
     assert "/home" not in line and "--data DIR --out=DIR" in line
+
+
+def test_another_activation_is_another_task(tmp_path):
+    main(tmp_path)
+    own = {**SARCOS, "activation": "relu"}
+    run = run_row(label="CoCD (paper's settings)", settings=own)
+    write(tmp_path, training(run, 90.0, done=3, end="diverged"))
+    write(tmp_path, training(run_row(method="bccd", label="BCCD", settings=own), 300.0))
+    short, claims, table = sections(read(tmp_path).results)
+    assert [panel.title for panel in short.charts[0].panels] == ["SARCOS"]
+    assert [panel.title for panel in table.charts[0].panels] == ["SARCOS", "SARCOS, ReLU"]
+    assert any(
+        line.startswith("SARCOS, ReLU, CoCD (paper's settings): diverged; worse than BCCD (300.00")
+        for line in table.sentences
+    )
+    # The networks are not set against each other, nor beside the paper's numbers.
+    assert not any("ReLU" in line and "13.00" in line for line in table.sentences)
+    assert not any("ReLU" in line for line in table.against_paper)
+    assert not any("ReLU" in cell for row in claims.tables[0].rows for cell in row)
+
+
+def test_options_of_a_command_are_kept():
+    def made(by):
+        return Result({"command": f"cocd reproduce {by}", "seed": 0}, (), (), None, "")
+
+    said = ("table-main --task mnist --activation relu", "table-main --published", "table-main")
+    assert commands(map(made, said)) == (
+        "cocd reproduce table-main",
+        "cocd reproduce table-main --published",
+        "cocd reproduce table-main --task mnist --activation relu",
+    )

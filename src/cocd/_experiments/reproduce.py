@@ -23,6 +23,7 @@ from .runner import Stopped, Watch, perform
 from .runs import Run
 from .stopping import Wish
 from .store import SCHEMA, Held, Store
+from .tasks import ACTIVATIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"), help="for rows (%(default)s)")
     parser.add_argument("--epochs", type=whole_number(1), help="instead of the plan's")
     parser.add_argument("--seeds", type=_seeds, default=(0,), help="such as 0,1,2 (default: 0)")
+    parser.add_argument(
+        "--activation",
+        choices=list(ACTIVATIONS),
+        help="of the network, instead of the plan's (tanh; ResNet-20: relu)",
+    )
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="SARCOS as it is distributed, whose test rows are also among the training rows",
+    )
     parser.add_argument(
         "--threads",
         type=whole_number(1, 1024),
@@ -93,7 +104,13 @@ def select(args: argparse.Namespace) -> list[Run]:
     tasks = list(dict.fromkeys(args.task)) if args.task else None
     found = list(
         plans.generate(
-            args.plan, tasks=tasks, seeds=args.seeds, epochs=args.epochs, smoke=args.smoke
+            args.plan,
+            tasks=tasks,
+            seeds=args.seeds,
+            epochs=args.epochs,
+            smoke=args.smoke,
+            activation=args.activation,
+            published=args.published,
         )
     )
     only = args.only or ""

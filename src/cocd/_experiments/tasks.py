@@ -79,14 +79,19 @@ def network(run: Run) -> nn.Module:
     """The run's network, with the weights that its seed gives, in its dtype."""
     options, task = run.options, find(run.task)
     activation = str(options.get("activation", task.activation))
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    check_activation(activation)
     options_of_network: dict[str, Any] = {"activation": ACTIVATIONS[activation]}
     if "width" in options:
         options_of_network["width"] = int(options["width"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
         return task.network(**options_of_network).to(dtype(run)).train()
+
+
+def check_activation(name: object) -> None:
+    """Whether there is one of that name."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
 
 
 def dtype(run: Run) -> torch.dtype:

@@ -65,6 +65,8 @@ def _parts(command: str) -> tuple[_Kind, list[str]]:
         return _Kind(_without_folders(command), known=False), []
     tail = ["--only", known.only] if known.only and known.epochs else []
     tail += ["--epochs", known.epochs] if known.epochs else []
+    tail += ["--activation", known.activation] if known.activation else []
+    tail += ["--published"] if known.published else []
     tail += ["--smoke"] if known.smoke else []
     return _Kind(f"cocd reproduce {known.plan}", shlex.join(tail)), known.task or []
 
@@ -80,9 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("cocd", "name", "plan"):
         parser.add_argument(name, nargs="?")
     parser.add_argument("--task", nargs="+")
-    for option in ("--only", "--epochs", "--seeds", "--data", "--out", "--threads"):
+    for option in ("--only", "--epochs", "--seeds", "--data", "--out", "--threads", "--activation"):
         parser.add_argument(option)
-    parser.add_argument("--smoke", action="store_true")
+    for option in ("--published", "--smoke"):
+        parser.add_argument(option, action="store_true")
     return parser
 
 

@@ -25,6 +25,7 @@ def chosen(series: Sequence[Series]) -> list[Series]:
     With nothing set, where it has been run like that for as long; else with its plan's budget.
     """
     main = [s for s in series if s.plan == _MAIN and s.run["split"] == "test" and _real(s)]
+    main = [s for s in main if s.as_planned]
     known = {_like(s) for s in main}
     auto = [
         s

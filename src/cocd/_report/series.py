@@ -13,6 +13,7 @@ from .read import Result, Row
 
 FIRST_ORDER = ("sgd", "adam", "adamw")
 _METHODS = ("cocd", "auto", "bccd", "random", "spsa", "zosgd", "mezo", *FIRST_ORDER)
+_ACTIVATIONS = {"cifar10-resnet": "relu"}  # elsewhere tanh
 _TASKS = ("sarcos", "mnist", "cifar10", "cifar10-resnet")
 _IDENTITY = ("plan", "task", "method", "label", "group", "vary", "split", "smoke", "settings")
 _BUDGET = ("epochs", "steps_per_epoch")
@@ -72,8 +73,17 @@ class Series:
 
     @property
     def task(self) -> str:
-        """The task."""
-        return str(self.run["task"])
+        """The task; on a network with another activation than the plans' it is another one."""
+        name, activation = str(self.run["task"]), self.settings.get("activation")
+        usual = _ACTIVATIONS.get(name, "tanh")
+        # The networks of the adaptive plan differ on purpose, and its labels say how.
+        alike = activation in (None, usual) or self.plan == "adaptive"
+        return name if alike else f"{name}, {activation}"
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether network and rows are those that the plans are made for."""
+        return bool(self.task == self.run["task"] and self.run["split"] != "published")
 
     @property
     def method(self) -> str:

@@ -15,6 +15,7 @@ TASKS = {
     "wide-mlp": "wide MLP",
     "error-bound": "SARCOS, small network",
 }
+ACTIVATIONS = {"relu": "ReLU", "silu": "SiLU", "gelu": "GELU"}
 SETTINGS = {
     "eps": "ε",
     "decay": "γ",
@@ -96,8 +97,13 @@ def settings(values: dict[str, Any]) -> str:
 
 
 def task(name: str) -> str:
-    """A task, as the paper writes it."""
-    return TASKS.get(name, name)
+    """A task, as the paper writes it.
+
+    >>> task("sarcos"), task("mnist, relu")
+    ('SARCOS', 'MNIST, ReLU')
+    """
+    name, comma, activation = name.partition(", ")
+    return TASKS.get(name, name) + comma + ACTIVATIONS.get(activation, activation)
 
 
 def listed(items: Iterable[str], last: str = "and") -> str:

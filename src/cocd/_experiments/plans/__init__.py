@@ -8,8 +8,10 @@ asked for, and `SMOKE_TASKS` and `SMOKE_METHODS`, those of its small form.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from .. import tasks as networks
 from ..runs import Run
 from . import (
     adaptive,
@@ -47,26 +49,59 @@ def generate(
     seeds: Sequence[int] = (0,),
     epochs: int | None = None,
     smoke: bool = False,
+    activation: str | None = None,
+    published: bool = False,
 ) -> Iterator[Run]:
     """The runs of a plan, task by task and seed by seed.
+
+    `activation` is instead of the plan's; `published` takes SARCOS as it is distributed.
 
     >>> [run.label for run in generate("table-main", tasks=["sarcos"])][:2]
     ["CoCD (paper's settings)", "BCCD (paper's settings)"]
     """
     module = find(plan)
+    if (activation or published) and plan in _FIXED:
+        raise ValueError(
+            f"{plan} has networks and rows of its own; another activation or split is for "
+            f"{', '.join(name for name in PLANS if name not in _FIXED)}"
+        )
     known = (*module.TASKS, *getattr(module, "OPTIONAL", ()))
     for task in tasks or ():
         if task not in known:
             raise ValueError(f"task must be one of {', '.join(known)} in {plan}, got {task!r}")
     usual = getattr(module, "SMOKE_TASKS", module.TASKS) if smoke else module.TASKS
+    if published:
+        usual = tuple(task for task in usual if _sarcos(task))
+        if strangers := [task for task in tasks or usual or module.TASKS if not _sarcos(task)]:
+            raise ValueError(
+                f"the published split is of sarcos alone, not of {', '.join(strangers)}"
+            )
     made = [
-        run
+        _altered(run, activation, published)
         for task in tasks or usual
         for seed in seeds
         for run in module.runs(task, seed, module.EPOCHS if epochs is None else epochs)
     ]
     methods = getattr(module, "SMOKE_METHODS", ())
     yield from map(shrink, _thin(made, methods)) if smoke else made
+
+
+_FIXED = ("table-memory", "tune", "adaptive")
+
+
+def _sarcos(task: str) -> bool:
+    return networks.find(task).dataset == "sarcos"
+
+
+def _altered(run: Run, activation: str | None, published: bool) -> Run:
+    """The run on another network, or on the published rows; nothing was tuned on either."""
+    usual = str(run.options.get("activation", networks.find(run.task).activation))
+    changes: dict[str, Any] = {"split": "published"} if published else {}
+    if activation not in (None, usual):
+        networks.check_activation(activation)
+        changes["settings"] = {**run.options, "activation": activation}
+        changes["label"] = run.label.replace("(tuned", f"(tuned on {usual}")
+    return replace(run, **changes) if changes else run
 
 
 def _thin(made: list[Run], methods: Sequence[str]) -> list[Run]:

@@ -33,6 +33,7 @@ class Claim(NamedTuple):
 def verdicts(series: Sequence[Series]) -> Table:
     """A row for each claim about which there are rows."""
     real = [s for s in series if not s.run["smoke"] and s.run["split"] in ("", "test")]
+    real = [s for s in real if s.as_planned]
     rows = [(c, found) for c in CLAIMS if (found := c.look(real)) is not None]
     return Table(
         "The paper's claims",
