@@ -5,12 +5,17 @@ import json
 import math
 from pathlib import Path
 
+from cocd._report.read import read
+from cocd._report.sections import sections
+from cocd._report.series import group
+
 MACHINE = {"cpu": "Some CPU", "cores": 2, "threads": 2, "platform": "Linux"}
 VERSIONS = {"cocd": "0.1.0", "torch": "2.13.0", "numpy": "2.0", "python": "3.11"}
 SARCOS = {"lr": 1e-3, "decay": 1.0, "eps": 1.0, "compute_budget": 64, "weight_decay": 1e-4,
           "activation": "tanh"}  # fmt: skip
 MNIST = {"lr": 1e-2, "decay": 0.99, "eps": 0.1, "compute_budget": 256, "weight_decay": 1e-4,
           "activation": "tanh"}  # fmt: skip
+BCCD = {**SARCOS, "eps": 1e-6, "decay": 0.0}
 STEPS = {"sarcos": 695, "mnist": 469, "cifar10": 391, "cifar10-resnet": 40}
 
 
@@ -96,6 +101,25 @@ def write(folder: Path, rows, *, flat=False):
     return file
 
 
+def series_of(folder):
+    """The series of all rows below the folder."""
+    return group(read(folder).results)
+
+
+def section_of(folder, name):
+    """What the report says of one plan."""
+    return {section.name: section for section in sections(read(folder).results)}[name]
+
+
+def three_seeds(folder):
+    """CoCD and BCCD on SARCOS, three seeds each, of ten epochs."""
+    for seed, (ours, theirs) in enumerate([(25.0, 300.0), (26.0, 350.0), (30.0, 310.0)]):
+        write(folder, training(run_row(settings=SARCOS, seed=seed, epochs=10), ours))
+        rival = run_row(method="bccd", label="BCCD", settings=BCCD, seed=seed, epochs=10)
+        write(folder, training(rival, theirs))
+    return folder
+
+
 def everything(folder: Path, epochs=50):
     """Rows of all plans, in the paper's shape and with made-up values."""
     for rows in [*_main(epochs), *_figures(epochs), *_measures(), *_tuning()]:
@@ -151,10 +175,10 @@ def _figures(epochs):
     }
     mnist = {**MNIST, "decay": 1.0, "eps": 1.0}
     for task, base in (("sarcos", SARCOS), ("mnist", mnist)):
-        for group, (vary, values) in groups.items():
+        for panel, (vary, values) in groups.items():
             for i, value in enumerate(values):
                 settings = {**base, "memory_budget": 1.0, vary: value}
-                run = run_row("figure-ablation", task, settings=settings, group=group, vary=vary,
+                run = run_row("figure-ablation", task, settings=settings, group=panel, vary=vary,
                               epochs=epochs)  # fmt: skip
                 yield training(run, 90.0 - 12 * i if task == "sarcos" else 0.7 + 0.05 * i)
     settings = {**SARCOS, "compute_budget": 1, "decay": 0.95}
