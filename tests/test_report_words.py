@@ -7,6 +7,8 @@ from report_rows import (
     BCCD,
     MNIST,
     SARCOS,
+    epoch_row,
+    lines,
     run_row,
     section_of,
     series_of,
@@ -118,9 +120,34 @@ def test_a_row_without_a_metric_does_not_make_an_accuracy_of_a_loss(tmp_path):
      ("mnist", 0.9501, 0.95, "level +0.0")],
 )  # fmt: skip
 def test_the_table_of_wins_says_by_how_much(tmp_path, task, ours, theirs, cell):
-    rivals(tmp_path, [ours], [theirs], task=task)
+    for run, value in (
+        (run_row(task=task, epochs=8), ours),
+        (run_row(task=task, method="bccd", label="BCCD", epochs=8), theirs),
+    ):
+        # The first epochs do not count.
+        values = [9.0, 9.0, 9.0, 9.0, *[value] * 5]
+        loss = [2.0 * v if task == "mnist" else v for v in values]
+        rows = [epoch_row(e, *pair) for e, pair in enumerate(zip(loss, values, strict=True))]
+        write(tmp_path, lines(run, rows))
     table = tables.duels(series_of(tmp_path))
-    assert table.rows == (("BCCD", cell),) and table.note.startswith("×: the other's loss")
+    assert table.rows == (("BCCD", cell),)
+    assert table.note.startswith("Mean of the last five epochs. ×: the other's loss")
+
+
+def test_a_lead_that_changed_lately_is_none(tmp_path):
+    write(tmp_path, training(run_row(epochs=9), 25.0, wobble=0.0))
+    rows = training(run_row(method="bccd", label="BCCD", epochs=9), 30.0, wobble=0.0)
+    for epoch, expected in ((4, "better"), (5, "level")):  # the last five are 5 to 9
+        changed = [{**row} for row in rows]
+        changed[1 + epoch] |= {"loss": 1.0, "metric": 1.0}
+        write(tmp_path, changed)
+        cocd, bccd = sorted(series_of(tmp_path), key=lambda s: s.method, reverse=True)
+        made = words.compare(cocd, bccd)
+        assert made.verdict == expected and len(made.lately) == 5
+
+
+def test_one_seed_within_the_range_of_ours_is_level(tmp_path):
+    assert "not to be told apart from BCCD" in rivals(tmp_path, [20.0, 30.0], [26.0])[0]
 
 
 def test_cocd_wins(tmp_path):

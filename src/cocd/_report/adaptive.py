@@ -43,19 +43,22 @@ def soon(series: Sequence[Series]) -> list[str]:
             continue
         target = text.metric(entry.metric, accuracy=s.accuracy)
         who = f"{text.task(s.task)}, {s.label}"
-        reached = [
-            point.x
-            for point in s.curve("metric", "evaluations")
-            if not better(entry.metric, point.y.mean, accuracy=s.accuracy)
-        ]
-        if reached:
+        if (spent := spent_until(s, entry.metric)) is not None:
             out.append(
-                f"{who}: at the paper's final {target} or beyond after {reached[0]:,.0f} "
-                f"evaluations, {reached[0] / paper.EVALUATIONS[s.task]:.1%} of the paper's number."
+                f"{who}: at the paper's final {target} or beyond after {spent:,.0f} "
+                f"evaluations, {spent / paper.EVALUATIONS[s.task]:.1%} of the paper's number."
             )
         else:
             out.append(f"{who}: has not come to the paper's final {target}.")
     return out
+
+
+def spent_until(series: Series, metric: float) -> float | None:
+    """Evaluations after which it is as good for the first time, on average over seeds."""
+    for point in series.curve("metric", "evaluations"):
+        if not better(metric, point.y.mean, accuracy=series.accuracy):
+            return point.x
+    return None
 
 
 def found(series: Sequence[Series]) -> list[str]:

@@ -100,15 +100,6 @@ def _best(series: Sequence[Series], vary: str) -> str:
     return f", best at {text.plain(pick(finals)[1])}"
 
 
-def worst(series: Sequence[Series], vary: str) -> float | None:
-    """The value that ends worst; what diverged is worse than anything."""
-    gone = [value for value, s in ordered(series, vary) if s.diverged]
-    finals = _finals(series, vary)
-    if gone or not finals:
-        return gone[0] if gone else None
-    return (min if series[0].accuracy else max)(finals)[1]
-
-
 def _finals(series: Sequence[Series], vary: str) -> list[tuple[float, float]]:
     return [(s.final.mean, v) for v, s in ordered(series, vary) if s.final and not s.diverged]
 
@@ -165,7 +156,8 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
         if others and all(s.status != "unfinished" for s in others):
             says = "they diverge half way" if task == "sarcos" else "they match CoCD's accuracy"
             who = text.listed(s.label for s in gone)
-            here = f"{who} diverged" if gone else "none of them diverged"
+            longest = max(s.epochs for s in others)
+            here = f"{who} diverged" if gone else f"none of them diverged within {longest} epochs"
             out.append(f"{text.task(task)}, random directions: paper, {says}; here, {here}.")
         base = next((s for s in own if s.method == "cocd" and s.seconds_per_epoch), None)
         for s in own:

@@ -18,6 +18,7 @@ from .series import Series
 _BUDGET = ("compute_budget", "budget", "B")
 # Where batches change the theorem says nothing, and the error has a name of its own.
 _ERROR = ("error", "minibatch_error")
+_WORST = ("worst_error", *_ERROR)  # of the samples of a run
 _BOUND = ("bound",)
 _SHARPER = ("euclidean_bound",)
 
@@ -68,6 +69,11 @@ class Measured:
     theorem: dict[float, list[float]]
     sharper: dict[float, list[float]]
     exceeded: list[float]  # budgets at which an error was above the bound of its own run
+
+    @property
+    def name(self) -> str:
+        """What the rows call it."""
+        return self.group or "one batch"
 
     @property
     def means(self) -> list[tuple[float, float]]:
@@ -156,7 +162,7 @@ def _exceeded(series: Sequence[Series]) -> list[float]:
     for s in series:
         for row in (row for result in s.results for row in result.measures):
             x, bound = _first({**s.settings, **row}, _BUDGET), _first(row, _BOUND)
-            error = _first(row, _ERROR)
+            error = _first(row, _WORST)
             if x is not None and bound is not None and error is not None and error > bound:
                 found.add(x)
     return sorted(found)

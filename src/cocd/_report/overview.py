@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .._look.colours import colour
-from . import adaptive, text, words
+from . import adaptive, paper, text, words
 from .charts import Chart, Line, Panel, panel
 from .plans import Content
 from .series import Series, better
 from .tables import duels
 
 NAME, TITLE = "overview", "In short"
-ABOUT = "Held-out loss or accuracy at equal evaluations of the loss; the sections below have more."
+ABOUT = (
+    "Held-out loss or accuracy at equal evaluations of the loss; the sections below have more. "
+    "AutoCoCD is not the paper's method but this library's, which sets its own steps."
+)
 _MAIN, _AUTOMATIC = "table-main", "adaptive"
 _OWN = "defaults"  # runs with nothing set, and with a budget of the plan's
 _WHOLE = (_OWN, "queries")
@@ -49,7 +52,8 @@ def overview(name: str, series: list[Series]) -> Content:
     tasks = list(dict.fromkeys(s.task for s in series))
     panels = tuple(_panel(task, [s for s in series if s.task == task]) for task in tasks)
     main = [s for s in series if s.plan == _MAIN]
-    beside = [line for s in series if s.method == adaptive.AUTO for line in _beside(s, main)]
+    auto = [s for s in series if s.method == adaptive.AUTO]
+    beside = [line for s in auto for line in (*_beside(s, main), *_soon(s, main))]
     return Content(
         charts=[Chart(name, "Held-out loss or accuracy over evaluations", panels, len(panels))],
         tables=[duels(main)],
@@ -92,6 +96,32 @@ def _beside(auto: Series, main: Sequence[Series]) -> list[str]:
         f"{who}: {ours} {when}, {text.seeds(len(auto.results))}; {_STANDS[made.verdict]} the best "
         f"of the others, {made.other.label} ({made.amount})."
     ]
+
+
+def _soon(auto: Series, main: Sequence[Series]) -> list[str]:
+    """How much of the evaluations it takes to where the paper ends, and how much CoCD takes here.
+
+    Both, because networks and data here may be kinder than the paper's.
+    """
+    for s in main:
+        entry = paper.entry(s.task, s.method, s.settings)
+        if s.method != words.OURS or _like(s) != _like(auto) or entry is None or auto.diverged:
+            continue
+        spent = [(one.label, adaptive.spent_until(one, entry.metric)) for one in (auto, s)]
+        each = text.listed(
+            f"{label} {'is not yet' if n is None else f'after {n / _whole(s):.1%}'}"
+            for label, n in spent
+        )
+        metric = text.metric(entry.metric, accuracy=s.accuracy)
+        return [
+            f"{text.task(s.task)}, evaluations until the paper's final {metric}, as a part of the "
+            f"paper's number: {each}."
+        ]
+    return []
+
+
+def _whole(series: Series) -> int:
+    return paper.EVALUATIONS[series.task]
 
 
 _STANDS = {"better": "ahead of", "worse": "behind", "level": "not to be told apart from"}

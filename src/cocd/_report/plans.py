@@ -262,7 +262,9 @@ PLANS = {
         "Appendix: the error of the estimate over the budget B, beside the theorem's bound.",
         error_bound,
     ),
-    "tune": Plan("Tuning", "Settings tried on validation rows, before any test row.", tune),
+    "tune": Plan(
+        "Tuning", "Settings tried on validation rows, on which the best was chosen.", tune
+    ),
     "adaptive": Plan(
         "Adaptive", "Beyond the paper: AutoCoCD, which finds its own step lengths.", automatic
     ),

@@ -60,9 +60,9 @@ def sections(results: Sequence[Result]) -> list[Section]:
 
 
 def _claims(series: Sequence[Series]) -> list[Section]:
-    """A table alone; pictures and commands are with the plans."""
-    table = verdicts.verdicts(series)
-    if not table.rows:
+    """Tables alone; pictures and commands are with the plans."""
+    tables = verdicts.verdicts(series)
+    if not tables:
         return []
     return [
         Section(
@@ -77,7 +77,7 @@ def _claims(series: Sequence[Series]) -> list[Section]:
             against_paper=(),
             charts=(),
             coherence=Coherence((), ()),
-            tables=(table,),
+            tables=tuple(tables),
             runs=runs(()),
         )
     ]

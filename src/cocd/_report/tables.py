@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean
 from typing import Any
 
 from . import paper, text, words
@@ -78,18 +80,20 @@ def duels(series: Sequence[Series]) -> Table:
 
 
 _MARGINS = (
-    "×: the other's loss over CoCD's; + and −: points of accuracy that CoCD has more or less."
+    "Mean of the last five epochs. ×: the other's loss over CoCD's; + and −: points of accuracy "
+    "that CoCD has more or less. Level: seeds, test rows or these epochs do not agree on who leads."
 )
 
 
 def _margin(made: words.Comparison) -> str:
-    if made.left is None or made.right is None:
+    if not made.lately or made.left is None or made.right is None:
         return ""
-    ours, theirs = made.left.mean, made.right.mean
     if made.one.accuracy:
-        gap = 100 * (ours - theirs)
+        gap = 100 * fmean(ours - theirs for ours, theirs in made.lately)
         return f" {'−' if gap < 0 else '+'}{abs(gap):.1f}"
-    return f" {theirs / ours:.2g}×" if ours > 0 else ""
+    if min(min(pair) for pair in made.lately) <= 0:
+        return ""
+    return f" {exp(fmean(log(theirs / ours) for ours, theirs in made.lately)):.2g}×"
 
 
 def _entry(series: Series) -> paper.Entry | None:

@@ -15,6 +15,7 @@ _EQUAL = 0.01  # budgets of evaluations that differ by less are called equal
 
 
 _TEST_ROWS = 10_000  # of MNIST and of CIFAR-10
+_LAST = 5  # epochs: who leads in one of them only does not lead
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,9 @@ class Comparison:
     def verdict(self) -> str:
         """``better``, ``worse``, ``level``, ``none`` or '' (nothing to say).
 
-        Level is where ranges over seeds overlap, or where accuracies differ by less than the choice
-        of test rows makes them differ. None is where some seeds diverged and others did not.
+        Level is where ranges over seeds overlap, where accuracies differ by less than the choice
+        of test rows makes them differ, and where each was ahead in one of the last epochs. None is
+        where some seeds diverged and others did not.
         """
         if any(0 < len(s.diverged) < len(s.results) for s in (self.one, self.other)):
             return "none"
@@ -40,13 +42,21 @@ class Comparison:
             if self.left is None and self.right is None:
                 return ""
             return "worse" if self.left is None else "better"
-        several = min(len(self.left.values), len(self.right.values)) > 1
-        if several and self.left.low <= self.right.high and self.right.low <= self.left.high:
-            return "level"
-        if _level(self.left.mean, self.right.mean, self.one.accuracy):
+        if self.left.low <= self.right.high and self.right.low <= self.left.high:
             return "level"
         wins = better(self.left.mean, self.right.mean, accuracy=self.one.accuracy)
+        if _level(self.left.mean, self.right.mean, self.one.accuracy) or any(
+            better(a, b, accuracy=self.one.accuracy) != wins for a, b in self.lately
+        ):
+            return "level"
         return "better" if wins else "worse"
+
+    @property
+    def lately(self) -> list[tuple[float, float]]:
+        """Both in the last epochs up to this one, as far as both have values."""
+        first = max(1, self.epoch - _LAST + 1)
+        both = [(self.one.at(e), self.other.at(e)) for e in range(first, self.epoch + 1)]
+        return [(a.mean, b.mean) for a, b in both if a is not None and b is not None]
 
     @property
     def amount(self) -> str:
@@ -324,11 +334,11 @@ _PEAKS = (
     ("tensor_peak_bytes", "the tensors of a step peak"),  # the same in every process
     ("peak_bytes", "in a step the process peaks"),
 )
-PLAIN = "one evaluation a probe, M = 1"
+PLAIN, FAST = "one evaluation a probe, M = 1", "many probes at once, for speed"
 _LIGHT = (
     (PLAIN, ("cocd", "closure", 1.0)),
     ("one evaluation a probe, M = 0.25", ("cocd", "closure", 0.25)),
-    ("many probes at once, for speed", ("cocd", None, 1.0)),
+    (FAST, ("cocd", None, 1.0)),
     ("MeZO", ("mezo", None, None)),
 )
 

@@ -4,90 +4,134 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import text, words
+from .. import paper, text, words
 from ..series import Series
-from .finding import NOT, PART, SEEN, Finding, as_the_paper, gap, together
-
-
-def _tuned(series: Sequence[Series], method: str) -> dict[str, Series]:
-    """By task, the runs at the same budget whose settings were chosen on validation rows."""
-    named = {"cocd": "CoCD (tuned)", "bccd": "BCCD (tuned)"}[method]
-    return {s.task: s for s in series if (s.plan, s.label) == ("table-main", named)}
-
-
-def _pairs(ours: dict[str, Series], theirs: dict[str, Series]) -> list[words.Comparison]:
-    made = [words.compare(one, theirs[task]) for task, one in ours.items() if task in theirs]
-    return [c for c in made if c is not None]
-
-
-def _against(pairs: Sequence[words.Comparison]) -> str:
-    parts = []
-    for c in pairs:
-        left, right = (
-            "diverged" if v is None else text.metric(v.mean, accuracy=c.one.accuracy)
-            for v in (c.left, c.right)
-        )
-        early = f" {words.after(c.epoch, c.one.epochs)}" if c.epoch < c.one.epochs else ""
-        parts.append(f"{text.task(c.one.task)} {left} against {right}{early}")
-    return "; ".join(parts)
+from .finding import (
+    NOT,
+    OPEN,
+    PART,
+    SEEN,
+    Finding,
+    against,
+    as_the_paper,
+    ended,
+    gap,
+    labelled,
+    pairs,
+    shown,
+    together,
+)
 
 
 def ordering(series: Sequence[Series]) -> Finding | None:
-    """Better on all tasks."""
-    pairs = _pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
-    return (
-        Finding(together(c.verdict == "better" for c in pairs), _against(pairs)) if pairs else None
-    )
-
-
-def numbers(series: Sequence[Series]) -> Finding | None:
-    """At the paper's number or better, or not to be told apart from it, on all tasks."""
-    found = [s for s in as_the_paper(series, "cocd").values() if s.reached]
-    placed = [(s, place) for s in found if (place := words.beside_paper(s)) is not None]
-    if not placed:
+    """CoCD against BCCD, both as the paper sets them."""
+    found = pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
+    if not found:
         return None
-    here = "; ".join(
-        f"{text.task(s.task)} {text.spread(place.ours, accuracy=s.accuracy)}, paper "
-        f"{text.metric(place.theirs, accuracy=s.accuracy)}"
-        for s, place in placed
-    )
-    return Finding(together(place.word != "worse" for _, place in placed), here)
+    return Finding(together(c.verdict == "better" for c in found), against(found))
 
 
-def memory_is_why(series: Sequence[Series]) -> Finding | None:
-    """Seen where half of the gap or more is left when both are tuned."""
-    tuned = _pairs(_tuned(series, "cocd"), _tuned(series, "bccd"))
-    whole = _pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
-    before = {c.one.task: gap(c) for c in whole}
+def reaches(series: Sequence[Series]) -> Finding | None:
+    """CoCD's three numbers."""
+    return _numbers(series, "cocd", at_least=True)
+
+
+def bccd(series: Sequence[Series]) -> Finding | None:
+    """BCCD's."""
+    return _numbers(series, "bccd")
+
+
+def sgd(series: Sequence[Series]) -> Finding | None:
+    """SGD's."""
+    return _numbers(series, "sgd")
+
+
+def _numbers(series: Sequence[Series], method: str, *, at_least: bool = False) -> Finding | None:
+    held, parts = [], []
+    for s in as_the_paper(series, method).values():
+        entry, place = paper.entry(s.task, s.method, s.settings), words.beside_paper(s)
+        if entry is None or not (ended(s) and (s.diverged or s.reached >= paper.EPOCHS)):
+            continue
+        near = place is not None and (place.word[:5] in ("equal", "level") or _near(place, s))
+        held.append(near or (at_least and place is not None and place.word == "better"))
+        value = text.spread(place.ours, accuracy=s.accuracy) if place else shown(s)
+        theirs = text.metric(entry.metric, accuracy=s.accuracy)
+        parts.append(f"{text.task(s.task)} {value}, paper {theirs}")
+    return Finding(together(held), "; ".join(parts)) if held else None
+
+
+def _near(place: words.Beside, series: Series) -> bool:
+    distance = abs(place.ours.mean - place.theirs)
+    return distance <= (0.02 if series.accuracy else 0.1 * place.theirs)
+
+
+def guessing(series: Sequence[Series]) -> Finding | None:
+    """BCCD on CIFAR-10."""
+    s = as_the_paper(series, "bccd").get("cifar10")
+    if s is None or s.final is None or not s.reached:
+        return None
+    here = f"{text.spread(s.final, accuracy=True)} {words.after(s.reached, s.epochs)}"
+    if abs(s.final.mean - 0.1) >= 0.02:
+        return Finding(NOT, here)
+    return Finding(SEEN if s.reached >= paper.EPOCHS else OPEN, here)
+
+
+def reuse(series: Sequence[Series]) -> Finding | None:
+    """CoCD against BCCD, both tuned: what is left of the gap."""
+    tuned = pairs(labelled(series, "CoCD (tuned)"), labelled(series, "BCCD (tuned)"))
+    whole = pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
+    before = {c.one.task: gap(c) for c in whole if c.verdict == "better"}
     found = [c for c in tuned if c.one.task in before]
     if not found:
         return None
     held = [gap(c) >= 0.5 * before[c.one.task] for c in found]
-    ahead = all(c.verdict == "better" for c in found)
-    verdict = together(held) if any(held) or not ahead else PART
-    return Finding(verdict, f"each with settings of its own: {_against(found)}")
+    some = any(held) or any(c.verdict == "better" for c in found)
+    return Finding(SEEN if all(held) else PART if some else NOT, against(found))
 
 
 def no_extra_time(series: Sequence[Series]) -> Finding | None:
-    """At most a tenth more time, of runs of the same engine and budget."""
-    ours, theirs = (
-        {t: s.seconds_per_epoch.mean for t, s in _tuned(series, m).items() if s.seconds_per_epoch}
-        for m in ("cocd", "bccd")
-    )
-    found = {task: ours[task] / theirs[task] for task in ours if theirs.get(task)}
-    if not found:
+    """Seconds of an epoch over BCCD's, wherever both ran at the same budget and engine."""
+    ratios: list[float] = []
+    parts = []
+    for name, ours, theirs in (
+        ("paper's settings", as_the_paper(series, "cocd"), as_the_paper(series, "bccd")),
+        ("tuned", labelled(series, "CoCD (tuned)"), labelled(series, "BCCD (tuned)")),
+    ):
+        seconds = [
+            {t: s.seconds_per_epoch.mean for t, s in found.items() if s.seconds_per_epoch}
+            for found in (ours, theirs)
+        ]
+        own = {t: seconds[0][t] / seconds[1][t] for t in seconds[0] if seconds[1].get(t)}
+        ratios += own.values()
+        if own:
+            each = ", ".join(f"{text.task(task)} {ratio:.2f}" for task, ratio in own.items())
+            parts.append(f"{name}: {each}")
+    if not ratios:
         return None
-    here = ", ".join(f"{text.task(task)} {ratio:.2f}" for task, ratio in found.items())
-    return Finding(
-        together(r <= 1.1 for r in found.values()), f"times BCCD's seconds an epoch: {here}"
-    )
+    within = [r <= 1.1 for r in ratios]
+    verdict = SEEN if all(within) else NOT if not any(within) else OPEN
+    return Finding(verdict, "; ".join(parts))
 
 
-def guessing(series: Sequence[Series]) -> Finding | None:
-    """Seen if it ends within two points of chance."""
-    s = as_the_paper(series, "bccd").get("cifar10")
-    if s is None or s.final is None or not s.reached:
-        return None
-    shown = text.spread(s.final, accuracy=True)
-    verdict = SEEN if abs(s.final.mean - 0.1) < 0.02 else NOT
-    return Finding(verdict, f"{shown} {words.after(s.reached, s.epochs)}")
+_RANDOM = ("Random coordinates (tuned)", "SPSA (tuned)", "ZO-SGD (tuned)")
+
+
+def better_than_random(series: Sequence[Series]) -> Finding | None:
+    """CoCD at its best against each method that draws at random, tuned as well."""
+    held, parts = [], []
+    for label in _RANDOM:
+        rivals = labelled(series, label)
+        found = []
+        for task, rival in rivals.items():
+            ours = [labelled(series, own).get(task) for own in _OURS]
+            made = [words.compare(s, rival) for s in ours if s is not None]
+            best = max((c for c in made if c is not None), key=gap, default=None)
+            if best is not None:
+                found.append(best)
+        held += [c.verdict == "better" for c in found]
+        if found:
+            parts.append(f"{label.partition(' (')[0]}: {against(found)}")
+    return Finding(together(held), ". ".join(parts)) if held else None
+
+
+_OURS = ("CoCD (paper's settings)", "CoCD (tuned)", "CoCD (tuned, other B)")

@@ -3,101 +3,197 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from itertools import pairwise
+from math import inf, isfinite, nan
 
 from .. import claims, paper, text, words
 from ..series import Series
-from .finding import NOT, OPEN, PART, SEEN, Finding, as_the_paper, gap, together
+from .finding import NOT, OPEN, PART, SEEN, Finding, as_the_paper, end, ended, shown, together
+
+Panel = dict[float, Series]  # by the value of what is varied, small to large
 
 
-def smoothing(series: Sequence[Series]) -> Finding | None:
-    """Each larger radius better for CoCD, worse for BCCD, with the paper's rates in float32."""
-    held, parts = [], []
-    for label, wanted in (("CoCD", "rising"), ("BCCD", "falling")):
-        own = [s for s in series if (s.plan, s.label) == ("figure-smoothing", label)]
-        if found := claims.trend(own, "eps"):
-            held.append(found == wanted)
-            parts.append(f"{label} {claims.chain(own, 'eps')}")
-    return Finding(together(held), "; ".join(parts)) if held else None
+def _panel(series: Sequence[Series], vary: str) -> Panel:
+    return dict(claims.ordered([s for s in series if ended(s)], vary))
 
 
-def _panels(series: Sequence[Series], group: str, vary: str) -> dict[str, list[Series]]:
-    """By task, a panel of the ablation: the runs of a group, and those at the defaults."""
-    own = [s for s in series if s.plan == "figure-ablation"]
-    found = {task: claims.varied(own, task, group) for task in dict.fromkeys(s.task for s in own)}
-    return {task: panel for task, panel in found.items() if claims.trend(panel, vary)}
+def _chain(panel: Panel) -> str:
+    return ", ".join(f"{shown(s)} at {text.plain(value)}" for value, s in panel.items())
 
 
-def _chains(panels: dict[str, list[Series]], vary: str) -> str:
-    return "; ".join(
-        f"{text.task(task)} {claims.chain(panel, vary)}"
-        + (f" ({panel[0].epochs} epochs)" if panel[0].epochs != paper.EPOCHS else "")
-        for task, panel in panels.items()
-    )
+def _levels(panel: Panel) -> list[float]:
+    """Losses, or errors: less is better."""
+    return [1 - end(s) if s.accuracy else end(s) for s in panel.values()]
+
+
+_ALIKE = 1.02  # losses that differ by less, of one seed, are not told apart
+
+
+def _is_best(panel: Panel, value: float) -> bool:
+    (own,) = _levels({value: panel[value]})
+    return isfinite(own) and own <= _ALIKE * min(_levels(panel))
+
+
+def _is_worst(panel: Panel, value: float) -> bool:
+    (own,) = _levels({value: panel[value]})
+    others = _levels({v: s for v, s in panel.items() if v != value})
+    return _ALIKE * max(others) < own
+
+
+# --- the smoothing figure ----------------------------------------------------------------
+
+
+def _radii(series: Sequence[Series], label: str) -> Panel:
+    own = [s for s in series if (s.plan, s.label) == ("figure-smoothing", label)]
+    longest = max((s.epochs for s in own if ended(s)), default=0)
+    found = _panel([s for s in own if s.epochs == longest], "eps")
+    return found if len(found) > 1 and 1.0 in found else {}
+
+
+def anomaly(series: Sequence[Series]) -> Finding | None:
+    """CoCD and BCCD with the paper's rates in float32."""
+    cocd, bccd = _radii(series, "CoCD"), _radii(series, "BCCD")
+    if not cocd or not bccd:
+        return None
+    held = (_is_best(cocd, 1.0), _is_worst(bccd, 1.0))
+    return Finding(together(held), f"CoCD {_chain(cocd)}; BCCD {_chain(bccd)}")
+
+
+def smallest_radius(series: Sequence[Series]) -> Finding | None:
+    """BCCD with the paper's rate in float32."""
+    panel = _radii(series, "BCCD")
+    if not panel or 1e-6 not in panel:
+        return None
+    return Finding(together([_is_best(panel, 1e-6)]), _chain(panel))
+
+
+# --- the ablation ------------------------------------------------------------------------
+
+
+def _panels(series: Sequence[Series], group: str, vary: str) -> dict[str, Panel]:
+    """By task, a panel of the ablation: of the lengths it was run at the one with most values."""
+    own = [s for s in series if s.plan == "figure-ablation" and ended(s)]
+    found: dict[str, Panel] = {}
+    for task, epochs in sorted({(s.task, s.epochs) for s in own}):
+        alike = [s for s in own if (s.task, s.epochs) == (task, epochs)]
+        panel = _panel(claims.varied(alike, task, group), vary)
+        if len(panel) > 1 and len(panel) >= len(found.get(task, ())):
+            found[task] = panel
+    order = list(dict.fromkeys(s.task for s in own))
+    return {task: found[task] for task in order if task in found}
+
+
+def _chains(panels: dict[str, Panel]) -> str:
+    parts = []
+    for task, panel in panels.items():
+        epochs = next(iter(panel.values())).epochs
+        early = "" if epochs == paper.EPOCHS else f" ({epochs} epochs)"
+        parts.append(f"{text.task(task)} {_chain(panel)}{early}")
+    return "; ".join(parts)
+
+
+def _better_each_time(panel: Panel) -> bool:
+    return all(later < before for before, later in pairwise(_levels(panel)))
 
 
 def radius(series: Sequence[Series]) -> Finding | None:
-    """Each larger radius better, on SARCOS; open if seeds alone make more than all radii do."""
+    """On SARCOS; what seeds alone make at one radius is known from the main table."""
     panel = _panels(series, "eps", "eps").get("sarcos")
     if panel is None:
         return None
-    here = _chains({"sarcos": panel}, "eps")
-    finals = [s.final.mean for s in panel if s.final is not None and not s.diverged]
+    here = _chains({"sarcos": panel})
     main = as_the_paper(series, "cocd").get("sarcos")
-    seeds = main.final if main is not None and not main.diverged else None
-    if seeds is not None and finals and seeds.high - seeds.low > max(finals) - min(finals):
+    seeds = main.final if main is not None else None
+    finals = [end(s) for s in panel.values()]
+    if main is not None and (main.diverged or seeds is None):
+        return Finding(OPEN, f"{here}; at ε 1 {words.how_many(main)}")
+    if seeds is not None and seeds.high - seeds.low > max(finals) - min(finals):
         low, high = text.number(seeds.low), text.number(seeds.high)
         return Finding(OPEN, f"{here}; at ε 1 seeds alone make {low} to {high}")
-    return Finding(together([claims.trend(panel, "eps") == "rising"]), here)
+    return Finding(together([_better_each_time(panel)]), here)
+
+
+def radius_of_classification(series: Sequence[Series]) -> Finding | None:
+    """On MNIST."""
+    panel = _panels(series, "eps", "eps").get("mnist")
+    if panel is None:
+        return None
+    here = _chains({"mnist": panel})
+    if max(end(s) for s in panel.values()) < _LEARNED:
+        return Finding(OPEN, f"{here}: none has learned much")
+    levels = _levels(panel)
+    return Finding(together([levels == sorted(levels)]), here)
+
+
+_LEARNED = 0.5  # of accuracy
 
 
 def decay(series: Sequence[Series]) -> Finding | None:
-    """Seen if each larger value does better; in part if 0 is the worst, or so on one task alone."""
-    panels = _panels(series, "gamma", "decay")
+    """On both tasks."""
+    panels = {t: p for t, p in _panels(series, "gamma", "decay").items() if 0.0 in p}
     if not panels:
         return None
-    rising = [claims.trend(p, "decay") == "rising" for p in panels.values()]
-    worst = [claims.worst(p, "decay") == 0.0 for p in panels.values()]
-    verdict = SEEN if all(rising) else PART if any(rising) or any(worst) else NOT
-    return Finding(verdict, _chains(panels, "decay"))
+    rising = [_better_each_time(p) for p in panels.values()]
+    slowest = [_levels(p)[0] == max(_levels(p)) for p in panels.values()]
+    verdict = SEEN if all(rising) else PART if any(rising) or any(slowest) else NOT
+    return Finding(verdict, _chains(panels))
 
 
 def compute(series: Sequence[Series]) -> Finding | None:
-    """64 at half the loss of 16 or less; 256 at four fifths of the loss of 64 or more."""
-    panel = _panels(series, "B", "compute_budget").get("sarcos", [])
-    final = {
-        value: s.final.mean
-        for value, s in claims.ordered(panel, "compute_budget")
-        if s.final is not None and not s.diverged
-    }
-    if not {16.0, 64.0, 256.0} <= set(final):
+    """On SARCOS: the first tenth of the run, and where budgets four times as large end."""
+    panel = _panels(series, "B", "compute_budget").get("sarcos", {})
+    if not {16.0, 64.0, 256.0, 1024.0} <= set(panel):
         return None
-    held = (final[64] <= 0.5 * final[16], final[256] >= 0.8 * final[64])
-    return Finding(together(held), claims.chain(panel, "compute_budget"))
+    early = max(1, panel[64.0].epochs // 10)
+    left = {B: _share(panel[B], early) for B in (16.0, 64.0)}
+    gains = [
+        end(panel[small]) / end(panel[large]) if 0 < end(panel[large]) < inf else nan
+        for small, large in ((16.0, 64.0), (64.0, 256.0), (256.0, 1024.0))
+    ]
+    held = (left[64.0] <= 0.5 < left[16.0], all(b < a for a, b in pairwise(gains)))
+    times = ", ".join(f"{gain:.2g}" for gain in gains)
+    return Finding(
+        together(held),
+        f"{_chain(panel)}; after {early} epochs {left[16.0]:.2g} of the first loss at 16, "
+        f"{left[64.0]:.2g} at 64; from 16 on four times the budget gains a factor of {times}",
+    )
+
+
+def _share(series: Series, epoch: int) -> float:
+    """What is left of the first loss; all of it where that is not known."""
+    first, then = series.at(0), series.at(epoch)
+    return then.mean / first.mean if first and then and first.mean else 1.0
 
 
 def memory(series: Sequence[Series]) -> Finding | None:
-    """A quarter of the memory within a tenth of the loss, or two points, of all of it."""
-    panels = _panels(series, "M", "memory_budget")
-    held = []
-    for panel in panels.values():
-        at = {value: s for value, s in claims.ordered(panel, "memory_budget")}
-        made = words.compare(at[0.25], at[1.0]) if {0.25, 1.0} <= set(at) else None
-        if made is not None:
-            held.append(gap(made) >= (-0.02 if made.one.accuracy else log(1 / 1.1)))
-    return Finding(together(held), _chains(panels, "memory_budget")) if held else None
+    """A quarter of the buffer against the best size."""
+    panels = {t: p for t, p in _panels(series, "M", "memory_budget").items() if 0.25 in p}
+    if not panels:
+        return None
+    return Finding(together(map(_competitive, panels.values())), _chains(panels))
+
+
+def _competitive(panel: Panel) -> bool:
+    own, best = panel[0.25], min(_levels(panel))
+    (level,) = _levels({0.25: own})
+    return isfinite(level) and level <= (best + 0.02 if own.accuracy else 1.1 * best)
 
 
 def stress(series: Sequence[Series]) -> Finding | None:
-    """Seen at 68.64 or less; in part if below BCCD with 64 coordinates a step."""
-    own = [s for s in series if (s.plan, s.run["group"]) == ("figure-ablation", claims.STRESS)]
-    ours = [s for s in own if s.method == "cocd" and s.final is not None and not s.diverged]
-    bccd = [s for s in own if s.method == "bccd" and s.final is not None and not s.diverged]
-    if not ours or not bccd:
+    """One coordinate a step, at several rates, against BCCD with 64."""
+    own = [
+        s
+        for s in series
+        if (s.plan, s.task, s.run["group"]) == ("figure-ablation", "sarcos", claims.STRESS)
+        and ended(s)
+    ]
+    wanted = paper.STRESS_SETTINGS.items()
+    ours = [s for s in own if all(s.settings.get(name) == value for name, value in wanted)]
+    rival = next((s for s in own if s.method == "bccd"), None)
+    if not ours or rival is None:
         return None
-    best = min(ours, key=lambda s: s.final.mean)  # type: ignore[union-attr]
-    assert best.final is not None and bccd[0].final is not None
-    low, other = best.final.mean, bccd[0].final.mean
+    low, other = min(map(end, ours)), end(rival)
     verdict = SEEN if low <= paper.STRESS_LOSS and low < other else PART if low < other else NOT
-    rate = text.setting("lr", best.settings["lr"])
-    return Finding(verdict, f"{text.number(low)} ({rate}); BCCD with B = 64 {text.number(other)}")
+    each = _chain(_panel(ours, "lr"))
+    best = " (the best of these rates counts)" if len(ours) > 1 else ""
+    return Finding(verdict, f"lr: {each}{best}; BCCD with B = 64 {shown(rival)}")
