@@ -117,7 +117,7 @@ def test_a_row_without_a_metric_does_not_make_an_accuracy_of_a_loss(tmp_path):
     ("task", "ours", "theirs", "cell"),
     [("sarcos", 25.0, 100.0, "wins 4×"), ("sarcos", 25.0, 12.5, "loses 0.5×"),
      ("mnist", 0.95, 0.25, "wins +70.0"), ("mnist", 0.25, 0.95, "loses −70.0"),
-     ("mnist", 0.9501, 0.95, "level +0.0")],
+     ("mnist", 0.9501, 0.95, "level 0.0")],
 )  # fmt: skip
 def test_the_table_of_wins_says_by_how_much(tmp_path, task, ours, theirs, cell):
     for run, value in (

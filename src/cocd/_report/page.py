@@ -88,9 +88,14 @@ def _list(sentences: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{_sentence(text)}</li>' for text in sentences)}</ul>"
 
 
+def _whole(text: str) -> str:
+    """Escaped; a number and its per cent sign stay on one line."""
+    return escape(text).replace(" %", "\u00a0%")
+
+
 def _sentence(text: str) -> str:
-    """What it is about in bold; a number and its per cent sign stay on one line."""
-    text = escape(text).replace(" %", "\u00a0%")
+    """What it is about in bold."""
+    text = _whole(text)
     head, colon, rest = text.partition(": ")
     return f"<b>{head}{colon}</b>{rest}" if colon else text
 
@@ -110,7 +115,7 @@ def _figure(chart: Chart, command: str) -> str:
 def _table(table: Table, *, titled: bool = True) -> str:
     def cells(row: Sequence[str], tag: str) -> str:
         return "".join(
-            f"<{tag}{' class=w' if i < table.words else ''}>{escape(cell)}</{tag}>"
+            f"<{tag}{' class=w' if i < table.words else ''}>{_whole(cell)}</{tag}>"
             for i, cell in enumerate(row)
         )
 

@@ -89,8 +89,8 @@ def _margin(made: words.Comparison) -> str:
     if not made.lately or made.left is None or made.right is None:
         return ""
     if made.one.accuracy:
-        gap = 100 * fmean(ours - theirs for ours, theirs in made.lately)
-        return f" {'−' if gap < 0 else '+'}{abs(gap):.1f}"
+        gap = round(100 * fmean(ours - theirs for ours, theirs in made.lately), 1)
+        return f" {gap:+.1f}".replace("-", "−") if gap else " 0.0"
     if min(min(pair) for pair in made.lately) <= 0:
         return ""
     return f" {exp(fmean(log(theirs / ours) for ours, theirs in made.lately)):.2g}×"

@@ -154,7 +154,7 @@ def compute(series: Sequence[Series]) -> Finding | None:
     times = ", ".join(f"{gain:.2g}" for gain in gains)
     return Finding(
         together(held),
-        f"{_chain(panel)}; after {early} epochs {left[16.0]:.2g} of the first loss at 16, "
+        f"{_chain(panel)}; after {early} epochs {left[16.0]:.2g} times the first loss at 16, "
         f"{left[64.0]:.2g} at 64; from 16 on four times the budget gains a factor of {times}",
     )
 
