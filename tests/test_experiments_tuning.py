@@ -74,6 +74,24 @@ def test_the_best_settings_are_those_of_the_validation_rows(
     assert json.loads(printed.replace("'", '"')) == {"sarcos": {"bccd": {"eps": 0.1, "lr": 0.05}}}
 
 
+def test_a_grid_that_was_run_for_less_than_the_plan_is_taken_as_it_is(tmp_path: Path) -> None:
+    # Equal accuracies: the loss decides; and the longer of two lengths.
+    for eps, epochs, metric, loss in (
+        (1e-6, 2, 0.2, 2.1), (1e-3, 2, 0.2, 2.0), (0.1, 2, 0.1, 1.0), (0.1, 1, 0.9, 0.1)
+    ):  # fmt: skip
+        own: dict[str, Setting] = {"dtype": "float64", "eps": eps}
+        run = paper.make(
+            *("tune", "cifar10", "bccd", "BCCD", own),
+            **{"seed": 0, "split": "validation", "group": "bccd-float64", "epochs": epochs},
+        )
+        store = Store(tmp_path / "tune" / run.key, run)
+        store.folder.mkdir(parents=True)
+        store.append({"row": "run", "key": run.key, **run.to_row()})
+        store.append({"row": "epoch", "epoch": epochs, "metric": metric, "loss": loss})
+        store.append({"row": "end", "status": "done"})
+    assert best.choose(tmp_path) == {"cifar10": {"bccd-float64": {"dtype": "float64", "eps": 1e-3}}}
+
+
 def test_the_tuned_settings_are_those_of_the_committed_rows() -> None:
     folder = Path(__file__).parents[1] / "results" / "tune"
     if not folder.exists():

@@ -27,6 +27,7 @@ TUNED: dict[str, dict[str, dict[str, Setting]]] = {
     },
     "cifar10": {
         "bccd": {"eps": 0.1, "lr": 0.3},
+        "bccd-float64": {"dtype": "float64", "eps": 1e-6},  # chosen after one epoch
         "cocd": {"decay": 0.5, "eps": 0.1, "lr": 0.15},
         "random": {"eps": 0.1, "lr": 0.6},
     },
