@@ -47,7 +47,8 @@ def choose(folder: Path) -> Table:
             if len(scores := [score for score in found if score is not None]) == len(found)
         }
         if means:
-            table.setdefault(task, {})[entry] = dict(min(means, key=means.__getitem__))
+            ranked = sorted(means, key=means.__getitem__)
+            table.setdefault(task, {})[entry] = dict(ranked[0])
     return table
 
 
