@@ -204,3 +204,26 @@ def test_every_run_is_listed_with_every_setting(made):
     assert len(table.rows) == 27
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["ε"], row["γ"], row["B"], row["status"]) == ("1", "1", "64", "done")
+
+
+def test_published_rows_come_last_under_their_name(tmp_path):
+    for split, final in (("published", 20.0), ("test", 25.0)):
+        write(tmp_path, training(run_row(settings=SARCOS, split=split), final))
+    write(tmp_path, training(run_row(method="bccd", label="BCCD", settings=BCCD), 90.0))
+    table = section_of(tmp_path, "table-main").tables[0]
+    assert "split" not in table.columns
+    assert [row[:3] for row in table.rows] == [
+        ("SARCOS", "CoCD", "25.00"),
+        ("SARCOS", "BCCD", "90.00"),
+        ("SARCOS, published rows", "CoCD", "20.00"),
+    ]
+    assert table.best == (0,)  # one alone is not the best
+
+
+def test_the_best_is_one_that_ended(tmp_path):
+    write(tmp_path, training(run_row(settings=SARCOS), 5.0, done=9, end="diverged"))
+    write(tmp_path, training(run_row(method="spsa", label="SPSA"), 4.0, done=9, end=""))
+    write(tmp_path, training(run_row(method="bccd", label="BCCD", settings=BCCD), 90.0))
+    write(tmp_path, training(run_row(method="sgd", label="SGD"), 1.0))
+    table = section_of(tmp_path, "table-main").tables[0]
+    assert [table.rows[i][1] for i in table.best] == ["BCCD"]

@@ -204,6 +204,7 @@ def group(results: Iterable[Result]) -> list[Series]:
 def _order(series: Series) -> tuple[Any, ...]:
     run = series.run
     return (
+        run["split"] == "published",
         rank(series.task, _TASKS),
         run["group"],
         rank(series.method, _METHODS),

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import paper, text, words
 from .charts import ended
-from .series import Series, better, rank, sort_key
+from .series import Series, rank, sort_key
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,15 @@ def outcome(series: Series) -> str:
 def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = None) -> Table:
     """Outcome, spread, time and evaluations of each series, beside the paper's."""
     rows = []
-    several = len({s.run["split"] for s in series}) > 1
+    several = len({s.run["split"] for s in series} - {"published"}) > 1
     with_paper = any(_entry(s) for s in series)
-    for s, name in zip(series, names or text.names(list(series)), strict=True):
+    for s, named in zip(series, names or text.names(list(series)), strict=True):
+        name = named.removesuffix(f", {s.run['split']} split")
         known = _entry(s)
         seconds, evaluations = s.seconds_per_epoch, s.total("evaluations")
         deviation = s.final.deviation if s.final else None
-        row = [text.task(s.task), name]
+        published = ", published rows" if s.run["split"] == "published" else ""
+        row = [text.task(s.task) + published, name]
         row += [s.run["split"]] if several else []
         row += [outcome(s), _deviation(deviation, s.accuracy), str(len(s.results))]
         row += [_paper_metric(known, s)] if with_paper else []
@@ -124,17 +126,25 @@ def _evaluations(series: Series, count: float | None) -> str:
 
 
 def _best(series: Sequence[Series]) -> tuple[int, ...]:
-    """For each task, split and length the rows with the best final metric without gradients."""
-    found: dict[tuple[str, str, int], tuple[float, list[int]]] = {}
+    """For each task, split and length the rows with the best final metric without gradients.
+
+    Of those that ended, among all that were tried: one alone is not the best.
+    """
+    places: dict[tuple[str, str, int], list[int]] = {}
     for index, s in enumerate(series):
-        if s.final is None or s.first_order or s.diverged or s.reached < s.epochs:
-            continue
-        place, mean = (s.task, s.run["split"], s.epochs), s.final.mean
-        best, rows = found.get(place, (mean, []))
-        if better(mean, best, accuracy=s.accuracy):
-            best, rows = mean, []
-        found[place] = (best, [*rows, index] if mean == best else rows)
-    return tuple(sorted(index for _, rows in found.values() for index in rows))
+        if not s.first_order:
+            places.setdefault((s.task, s.run["split"], s.epochs), []).append(index)
+    found: list[int] = []
+    for tried in places.values():
+        ended = {
+            index: s.final.mean
+            for index in tried
+            if (s := series[index]).final is not None and not s.diverged and s.reached == s.epochs
+        }
+        if ended and len(tried) > 1:
+            best = (max if series[tried[0]].accuracy else min)(ended.values())
+            found += [index for index, mean in ended.items() if mean == best]
+    return tuple(sorted(found))
 
 
 def tuning(series: Sequence[Series]) -> list[Table]:
