@@ -4,6 +4,7 @@ import math
 
 import pytest
 from report_rows import (
+    BCCD,
     SARCOS,
     end_row,
     epoch_row,
