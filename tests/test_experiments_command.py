@@ -58,12 +58,12 @@ def test_seeds_and_epochs(tmp_path: Path) -> None:
 
 
 def test_another_activation_is_another_network(tmp_path: Path) -> None:
-    args = ["reproduce", "table-main", "--task", "sarcos", "--smoke", "--only", "CoCD (tuned on"]
+    args = ["reproduce", "table-main", "--task", "sarcos", "--smoke", "--only", "CoCD (tuned"]
     assert main([*args, "--activation", "relu", "--out", str(tmp_path)]) == 0
     found = {path.parent.name: read_rows(path)[0] for path in tmp_path.glob("*/*/rows.jsonl")}
     assert found and all(row["settings"]["activation"] == "relu" for row in found.values())
     # What was tuned on another network does not call itself tuned.
-    assert {row["label"] for row in found.values()} == {"CoCD (tuned on tanh, other B)"}
+    assert {row["label"] for row in found.values()} == {"CoCD (tuned, other B; on tanh)"}
     usual = {run.key for run in plans.generate("table-main", smoke=True)}
     assert not usual & set(found)
 
@@ -71,6 +71,14 @@ def test_another_activation_is_another_network(tmp_path: Path) -> None:
 def test_the_usual_activation_changes_nothing() -> None:
     for plan, name in (("table-main", "tanh"), ("figure-resnet", "relu")):
         assert list(plans.generate(plan, activation=name)) == list(plans.generate(plan))
+
+
+def test_labels_say_where_settings_were_chosen() -> None:
+    made = plans.generate("table-main", tasks=["sarcos"], activation="relu", published=True)
+    labels = [run.label for run in made]
+    assert "CoCD (paper's settings)" in labels and "SGD (oracle)" in labels
+    assert "BCCD (float64, best eps; on tanh and other rows)" in labels
+    assert "SPSA (tuned; on tanh and other rows)" in labels
 
 
 def test_the_published_split_is_of_sarcos_alone() -> None:
@@ -100,6 +108,11 @@ def test_threads_are_set_and_recorded(tmp_path: Path) -> None:
             "the published split is of sarcos alone, not of mnist",
         ),
         (["reproduce", "figure-resnet", "--published"], "of sarcos alone, not of cifar10-resnet"),
+        (
+            ["reproduce", "figure-resnet", "--task", "cifar10-resnet-full", "--published"],
+            "of sarcos alone, not of cifar10-resnet",
+        ),
+        (["reproduce", "tune", "--best", "--published"], "--best reads rows of the plan as it is"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -64,15 +64,6 @@ def test_what_is_within_noise_of_the_paper_is_level(tmp_path):
     assert mnist.endswith("0.18 points less (level: the choice of test rows makes as much).")
 
 
-def test_a_split_is_named_once(tmp_path):
-    write(tmp_path, training(run_row(settings=SARCOS), 25.0))
-    write(tmp_path, training(run_row(settings=SARCOS, split="published"), 29.0))
-    said = section_of(tmp_path, "table-main").against_paper
-    assert sorted(line.partition(": paper")[0] for line in said) == [
-        "SARCOS, CoCD, published split", "SARCOS, CoCD, test split"
-    ]  # fmt: skip
-
-
 # --- sentences ---------------------------------------------------------------------------
 
 

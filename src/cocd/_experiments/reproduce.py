@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
 def _print_best(args: argparse.Namespace) -> int:
     if args.plan != "tune":
         raise ValueError(f"--best is for the plan tune, got {args.plan}")
+    if args.activation or args.published:
+        raise ValueError("--best reads rows of the plan as it is: no --activation, no --published")
     found = best.choose(args.out / args.plan)
     if not found:
         raise ValueError(

@@ -135,14 +135,16 @@ def smoothing(series: Sequence[Series]) -> list[str]:
     """The smoothing figure: larger radii help CoCD and hurt BCCD, says the paper."""
     claims = {"cocd": "larger ε ends lower", "bccd": "larger ε ends higher"}
     out = []
-    for label in dict.fromkeys(s.label for s in series):
-        own = [s for s in series if s.label == label]
+    for task, label in dict.fromkeys((s.task, s.label) for s in series):
+        own = [s for s in series if (s.task, s.label) == (task, label)]
+        what = label if own[0].as_planned else f"{text.task(task)}, {label}"
         used, known = own[0].settings, paper.settings(own[0].task, own[0].method)
         # The paper speaks of its own precision and learning rate.
         its_own = all(
             used.get(name, known.get(name)) == known.get(name) for name in ("lr", "dtype")
         )
-        out += sweep(label, claims.get(own[0].method, "") if its_own else "", own, "eps")
+        claim = claims.get(own[0].method, "") if its_own and own[0].as_planned else ""
+        out += sweep(what, claim, own, "eps")
     return out
 
 
@@ -154,11 +156,12 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
         others = [s for s in own if s.method in ("spsa", "zosgd")]
         gone = [s for s in others if s.diverged]
         if others and all(s.status != "unfinished" for s in others):
-            says = "they diverge half way" if task == "sarcos" else "they match CoCD's accuracy"
+            says = "they match CoCD's accuracy" if own[0].accuracy else "they diverge half way"
+            quoted = f" paper, {says};" if own[0].as_planned else ""
             who = text.listed(s.label for s in gone)
             longest = max(s.epochs for s in others)
             here = f"{who} diverged" if gone else f"none of them diverged within {longest} epochs"
-            out.append(f"{text.task(task)}, random directions: paper, {says}; here, {here}.")
+            out.append(f"{text.task(task)}, random directions:{quoted} here, {here}.")
         base = next((s for s in own if s.method == "cocd" and s.seconds_per_epoch), None)
         for s in own:
             known = paper.RANDOM_SECONDS.get(s.method)
@@ -166,11 +169,13 @@ def random_baselines(series: Sequence[Series]) -> list[str]:
                 continue
             ours = (base.seconds_per_epoch or Spread((1.0,))).mean
             theirs = s.seconds_per_epoch.mean
-            paper_ratio = known / paper.RANDOM_SECONDS["cocd"]
             ratio = f"{theirs / ours:.2g}" if ours else "?"
+            quoted = (
+                f" paper {known / paper.RANDOM_SECONDS['cocd']:.2g}," if task == "sarcos" else ""
+            )
             out.append(
-                f"{text.task(task)}, time of an epoch, {s.label} over {base.label}: "
-                f"paper {paper_ratio:.2g}, here {ratio}."
+                f"{text.task(task)}, time of an epoch, {s.label} over {base.label}:"
+                f"{quoted} here {ratio}."
             )
     return out
 

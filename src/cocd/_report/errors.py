@@ -110,8 +110,10 @@ class Measured:
 def measured_errors(series: Sequence[Series]) -> list[Measured]:
     """What was measured, group by group."""
     found = []
-    for group in dict.fromkeys(s.run["group"] for s in series):
-        own = [s for s in series if s.run["group"] == group]
+    for task, group in dict.fromkeys((s.task, s.run["group"]) for s in series):
+        own = [s for s in series if (s.task, s.run["group"]) == (task, group)]
+        other = task.partition(", ")[2]  # network or rows
+        group = ", ".join(part for part in (group, other) if part)
         error, theorem, sharper = (_values(own, names) for names in (_ERROR, _BOUND, _SHARPER))
         found.append(Measured(group, error, theorem, sharper, _exceeded(own)))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from .._look.colours import colour
 from . import adaptive, paper, text, words
@@ -107,11 +108,7 @@ def _soon(auto: Series, main: Sequence[Series]) -> list[str]:
         entry = paper.entry(s.task, s.method, s.settings)
         if s.method != words.OURS or _like(s) != _like(auto) or entry is None or auto.diverged:
             continue
-        spent = [(one.label, adaptive.spent_until(one, entry.metric)) for one in (auto, s)]
-        each = text.listed(
-            f"{label} {'is not yet' if n is None else f'after {n / _whole(s):.1%}'}"
-            for label, n in spent
-        )
+        each = text.listed(f"{one.label} {_spent(one, entry.metric)}" for one in (auto, s))
         metric = text.metric(entry.metric, accuracy=s.accuracy)
         return [
             f"{text.task(s.task)}, evaluations until the paper's final {metric}, as a part of the "
@@ -120,8 +117,15 @@ def _soon(auto: Series, main: Sequence[Series]) -> list[str]:
     return []
 
 
-def _whole(series: Series) -> int:
-    return paper.EVALUATIONS[series.task]
+def _spent(series: Series, metric: float) -> str:
+    """After which part of the paper's evaluations its seeds are there, as many as are."""
+    seeds = [replace(series, results=(result,)) for result in series.results]
+    found = [adaptive.spent_until(one, metric) for one in seeds]
+    there = [n for n in found if n is not None]
+    if not there:
+        return "not yet" if series.status == "unfinished" else "never"
+    part = f"after {fmean(there) / paper.EVALUATIONS[series.task]:.1%}"
+    return part if len(there) == len(found) else f"{part} in {len(there)} of {len(found)} seeds"
 
 
 _STANDS = {"better": "ahead of", "worse": "behind", "level": "not to be told apart from"}

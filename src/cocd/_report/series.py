@@ -73,17 +73,20 @@ class Series:
 
     @property
     def task(self) -> str:
-        """The task; on a network with another activation than the plans' it is another one."""
+        """The task; another network or other rows than the plans' make another one of it."""
         name, activation = str(self.run["task"]), self.settings.get("activation")
-        usual = _ACTIVATIONS.get(name, "tanh")
+        parts = [name]
         # The networks of the adaptive plan differ on purpose, and its labels say how.
-        alike = activation in (None, usual) or self.plan == "adaptive"
-        return name if alike else f"{name}, {activation}"
+        if activation not in (None, _ACTIVATIONS.get(name, "tanh")) and self.plan != "adaptive":
+            parts.append(str(activation))
+        if self.run["split"] == "published":
+            parts.append("published rows")
+        return ", ".join(parts)
 
     @property
     def as_planned(self) -> bool:
         """Whether network and rows are those that the plans are made for."""
-        return bool(self.task == self.run["task"] and self.run["split"] != "published")
+        return bool(self.task == self.run["task"])
 
     @property
     def method(self) -> str:
@@ -204,7 +207,6 @@ def group(results: Iterable[Result]) -> list[Series]:
 def _order(series: Series) -> tuple[Any, ...]:
     run = series.run
     return (
-        run["split"] == "published",
         rank(series.task, _TASKS),
         run["group"],
         rank(series.method, _METHODS),

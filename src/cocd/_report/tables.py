@@ -41,15 +41,13 @@ def outcome(series: Series) -> str:
 def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = None) -> Table:
     """Outcome, spread, time and evaluations of each series, beside the paper's."""
     rows = []
-    several = len({s.run["split"] for s in series} - {"published"}) > 1
+    several = len({s.run["split"] for s in series} - {"published"}) > 1  # that is in the task
     with_paper = any(_entry(s) for s in series)
-    for s, named in zip(series, names or text.names(list(series)), strict=True):
-        name = named.removesuffix(f", {s.run['split']} split")
+    for s, name in zip(series, names or text.names(list(series)), strict=True):
         known = _entry(s)
         seconds, evaluations = s.seconds_per_epoch, s.total("evaluations")
         deviation = s.final.deviation if s.final else None
-        published = ", published rows" if s.run["split"] == "published" else ""
-        row = [text.task(s.task) + published, name]
+        row = [text.task(s.task), name]
         row += [s.run["split"]] if several else []
         row += [outcome(s), _deviation(deviation, s.accuracy), str(len(s.results))]
         row += [_paper_metric(known, s)] if with_paper else []
@@ -69,13 +67,18 @@ def finals(title: str, series: Sequence[Series], names: Sequence[str] | None = N
 def duels(series: Sequence[Series]) -> Table:
     """Against whom CoCD wins on which task, and by how much: a column for each of its labels."""
     found = words.duels(series)
-    columns = list(dict.fromkeys((c.one.task, c.one.label) for c in found))
-    cells: dict[str, dict[tuple[str, str], str]] = {}
+    columns = list(dict.fromkeys((c.one.task, c.one.label, c.one.epochs) for c in found))
+    cells: dict[str, dict[tuple[str, str, int], str]] = {}
     for c in found:
         early = f" ({c.epoch} of {c.one.epochs} epochs)" if c.epoch < c.one.epochs else ""
         own = cells.setdefault(c.other.label, {})
-        own[c.one.task, c.one.label] = f"{words.VERDICTS[c.verdict]}{_margin(c)}{early}"
-    heads = (f"{text.task(task)}: {label}" for task, label in columns)
+        place = c.one.task, c.one.label, c.one.epochs
+        own[place] = f"{words.VERDICTS[c.verdict]}{_margin(c)}{early}"
+    lengths = {task: {e for other, _, e in columns if other == task} for task, _, _ in columns}
+    heads = (
+        f"{text.task(task)}: {label}" + (f", {e} epochs" if len(lengths[task]) > 1 else "")
+        for task, label, e in columns
+    )
     rows = ((label, *(own.get(c, "–") for c in columns)) for label, own in cells.items())
     title = "Where CoCD wins, by how much, and where it does not"
     return Table(title, ("against", *heads), tuple(rows), note=_MARGINS if found else "")

@@ -102,8 +102,8 @@ def task(name: str) -> str:
     >>> task("sarcos"), task("mnist, relu")
     ('SARCOS', 'MNIST, ReLU')
     """
-    name, comma, activation = name.partition(", ")
-    return TASKS.get(name, name) + comma + ACTIVATIONS.get(activation, activation)
+    name, *others = name.split(", ")
+    return ", ".join([TASKS.get(name, name), *(ACTIVATIONS.get(word, word) for word in others)])
 
 
 def listed(items: Iterable[str], last: str = "and") -> str:

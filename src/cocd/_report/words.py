@@ -273,7 +273,6 @@ def against_paper(series: Sequence[Series]) -> list[str]:
             continue
         theirs = text.metric(known.metric, accuracy=s.accuracy)
         split = f", {s.run['split']} split" if s.run["split"] not in ("", "test") else ""
-        split = "" if name.endswith(split) else split  # where names would coincide it is in them
         head = f"{text.task(s.task)}, {name}{split}: paper {theirs}"
         if s.diverged:
             sentences.append(f"{head}, ours {how_many(s)}.")

@@ -70,18 +70,19 @@ def generate(
         if task not in known:
             raise ValueError(f"task must be one of {', '.join(known)} in {plan}, got {task!r}")
     usual = getattr(module, "SMOKE_TASKS", module.TASKS) if smoke else module.TASKS
-    if published:
-        usual = tuple(task for task in usual if _sarcos(task))
-        if strangers := [task for task in tasks or usual or module.TASKS if not _sarcos(task)]:
-            raise ValueError(
-                f"the published split is of sarcos alone, not of {', '.join(strangers)}"
-            )
     made = [
         _altered(run, activation, published)
         for task in tasks or usual
         for seed in seeds
         for run in module.runs(task, seed, module.EPOCHS if epochs is None else epochs)
     ]
+    if published:
+        strangers = list(dict.fromkeys(run.task for run in made if not _sarcos(run.task)))
+        made = [run for run in made if _sarcos(run.task)]
+        if strangers and (tasks or not made):
+            raise ValueError(
+                f"the published split is of sarcos alone, not of {', '.join(strangers)}"
+            )
     methods = getattr(module, "SMOKE_METHODS", ())
     yield from map(shrink, _thin(made, methods)) if smoke else made
 
@@ -97,10 +98,13 @@ def _altered(run: Run, activation: str | None, published: bool) -> Run:
     """The run on another network, or on the published rows; nothing was tuned on either."""
     usual = str(run.options.get("activation", networks.find(run.task).activation))
     changes: dict[str, Any] = {"split": "published"} if published else {}
+    where = ["other rows"] if published else []
     if activation not in (None, usual):
         networks.check_activation(activation)
         changes["settings"] = {**run.options, "activation": activation}
-        changes["label"] = run.label.replace("(tuned", f"(tuned on {usual}")
+        where.insert(0, usual)
+    if where and any(word in run.label for word in ("tuned", "best eps")):
+        changes["label"] = f"{run.label.removesuffix(')')}; on {' and '.join(where)})"
     return replace(run, **changes) if changes else run
 
 

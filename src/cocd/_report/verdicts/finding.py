@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from math import inf, log
 from typing import NamedTuple
 
@@ -55,8 +55,8 @@ def shown(series: Series) -> str:
 
 
 def furthest(series: Iterable[Series]) -> Series | None:
-    """Of runs of one setting the one that has come furthest: all of it, rather than a part."""
-    return max(series, key=lambda s: (s.reached, bool(s.diverged), -s.epochs), default=None)
+    """Of runs of one setting the one that was to go, or has gone, furthest."""
+    return max(series, key=lambda s: (s.epochs if ended(s) else s.reached, s.epochs), default=None)
 
 
 def by_task(series: Iterable[Series]) -> dict[str, Series]:
@@ -89,12 +89,21 @@ def pairs(ours: dict[str, Series], theirs: dict[str, Series]) -> list[words.Comp
     return [c for c in made if c is not None]
 
 
+def wins(made: words.Comparison) -> bool:
+    """Whether ours is better; what diverged, in one seed or all, is not."""
+    if made.one.diverged or made.other.diverged:
+        return not made.one.diverged
+    return made.verdict == "better"
+
+
 def against(made: Sequence[words.Comparison]) -> str:
     """All of them, in words."""
     parts = []
     for c in made:
         left, right = (
-            words.how_many(s) if v is None else text.metric(v.mean, accuracy=s.accuracy)
+            words.how_many(s)
+            if s.diverged or v is None
+            else text.metric(v.mean, accuracy=s.accuracy)
             for s, v in ((c.one, c.left), (c.other, c.right))
         )
         early = f" {words.after(c.epoch, c.one.epochs)}" if c.epoch < c.one.epochs else ""
@@ -104,9 +113,20 @@ def against(made: Sequence[words.Comparison]) -> str:
 
 def gap(made: words.Comparison) -> float:
     """By how much ours is better: the logarithm of the ratio of losses, or of errors."""
-    if made.left is None or made.right is None:
-        return -inf if made.left is None else inf
+    if made.one.diverged or made.left is None:
+        return -inf
+    if made.other.diverged or made.right is None:
+        return inf
     left, right = made.left.mean, made.right.mean
     if made.one.accuracy:
         left, right = 1 - left, 1 - right
     return log(right / left) if min(left, right) > 0 else right - left
+
+
+def whole(verdict: str, found: Sized, wanted: int) -> str:
+    """What is seen of some things that the paper speaks of is seen in part.
+
+    >>> whole("seen", ["sarcos"], 3), whole("not seen", ["sarcos"], 3)
+    ('in part', 'not seen')
+    """
+    return PART if verdict == SEEN and len(found) < wanted else verdict

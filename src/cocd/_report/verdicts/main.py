@@ -20,6 +20,8 @@ from .finding import (
     pairs,
     shown,
     together,
+    whole,
+    wins,
 )
 
 
@@ -28,7 +30,10 @@ def ordering(series: Sequence[Series]) -> Finding | None:
     found = pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
     if not found:
         return None
-    return Finding(together(c.verdict == "better" for c in found), against(found))
+    return Finding(whole(together(map(wins, found)), found, _TASKS), against(found))
+
+
+_TASKS = 3  # of table 2
 
 
 def reaches(series: Sequence[Series]) -> Finding | None:
@@ -52,12 +57,12 @@ def _numbers(series: Sequence[Series], method: str, *, at_least: bool = False) -
         entry, place = paper.entry(s.task, s.method, s.settings), words.beside_paper(s)
         if entry is None or not (ended(s) and (s.diverged or s.reached >= paper.EPOCHS)):
             continue
-        near = place is not None and (place.word[:5] in ("equal", "level") or _near(place, s))
-        held.append(near or (at_least and place is not None and place.word == "better"))
+        there = place is not None and at_least and place.word != "worse"
+        held.append(there or (place is not None and _near(place, s)))
         value = text.spread(place.ours, accuracy=s.accuracy) if place else shown(s)
         theirs = text.metric(entry.metric, accuracy=s.accuracy)
         parts.append(f"{text.task(s.task)} {value}, paper {theirs}")
-    return Finding(together(held), "; ".join(parts)) if held else None
+    return Finding(whole(together(held), held, _TASKS), "; ".join(parts)) if held else None
 
 
 def _near(place: words.Beside, series: Series) -> bool:
@@ -79,13 +84,13 @@ def guessing(series: Sequence[Series]) -> Finding | None:
 def reuse(series: Sequence[Series]) -> Finding | None:
     """CoCD against BCCD, both tuned: what is left of the gap."""
     tuned = pairs(labelled(series, "CoCD (tuned)"), labelled(series, "BCCD (tuned)"))
-    whole = pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
-    before = {c.one.task: gap(c) for c in whole if c.verdict == "better"}
+    first = pairs(as_the_paper(series, "cocd"), as_the_paper(series, "bccd"))
+    before = {c.one.task: gap(c) for c in first if wins(c)}
     found = [c for c in tuned if c.one.task in before]
     if not found:
         return None
     held = [gap(c) >= 0.5 * before[c.one.task] for c in found]
-    some = any(held) or any(c.verdict == "better" for c in found)
+    some = any(held) or any(map(wins, found))
     return Finding(SEEN if all(held) else PART if some else NOT, against(found))
 
 
@@ -118,7 +123,8 @@ _RANDOM = ("Random coordinates (tuned)", "SPSA (tuned)", "ZO-SGD (tuned)")
 
 def better_than_random(series: Sequence[Series]) -> Finding | None:
     """CoCD at its best against each method that draws at random, tuned as well."""
-    held, parts = [], []
+    held: list[bool] = []
+    parts = []
     for label in _RANDOM:
         rivals = labelled(series, label)
         found = []
@@ -128,7 +134,7 @@ def better_than_random(series: Sequence[Series]) -> Finding | None:
             best = max((c for c in made if c is not None), key=gap, default=None)
             if best is not None:
                 found.append(best)
-        held += [c.verdict == "better" for c in found]
+        held += map(wins, found)
         if found:
             parts.append(f"{label.partition(' (')[0]}: {against(found)}")
     return Finding(together(held), ". ".join(parts)) if held else None

@@ -8,7 +8,19 @@ from math import inf, isfinite, nan
 
 from .. import claims, paper, text, words
 from ..series import Series
-from .finding import NOT, OPEN, PART, SEEN, Finding, as_the_paper, end, ended, shown, together
+from .finding import (
+    NOT,
+    OPEN,
+    PART,
+    SEEN,
+    Finding,
+    as_the_paper,
+    end,
+    ended,
+    shown,
+    together,
+    whole,
+)
 
 Panel = dict[float, Series]  # by the value of what is varied, small to large
 
@@ -19,6 +31,12 @@ def _panel(series: Sequence[Series], vary: str) -> Panel:
 
 def _chain(panel: Panel) -> str:
     return ", ".join(f"{shown(s)} at {text.plain(value)}" for value, s in panel.items())
+
+
+def _long(panel: Panel) -> str:
+    """The chain, and how long the runs were if not as long as the paper's."""
+    epochs = next(iter(panel.values())).epochs
+    return _chain(panel) + ("" if epochs == paper.EPOCHS else f" ({epochs} epochs)")
 
 
 def _levels(panel: Panel) -> list[float]:
@@ -56,7 +74,7 @@ def anomaly(series: Sequence[Series]) -> Finding | None:
     if not cocd or not bccd:
         return None
     held = (_is_best(cocd, 1.0), _is_worst(bccd, 1.0))
-    return Finding(together(held), f"CoCD {_chain(cocd)}; BCCD {_chain(bccd)}")
+    return Finding(together(held), f"CoCD {_long(cocd)}; BCCD {_long(bccd)}")
 
 
 def smallest_radius(series: Sequence[Series]) -> Finding | None:
@@ -64,7 +82,7 @@ def smallest_radius(series: Sequence[Series]) -> Finding | None:
     panel = _radii(series, "BCCD")
     if not panel or 1e-6 not in panel:
         return None
-    return Finding(together([_is_best(panel, 1e-6)]), _chain(panel))
+    return Finding(together([_is_best(panel, 1e-6)]), _long(panel))
 
 
 # --- the ablation ------------------------------------------------------------------------
@@ -84,12 +102,7 @@ def _panels(series: Sequence[Series], group: str, vary: str) -> dict[str, Panel]
 
 
 def _chains(panels: dict[str, Panel]) -> str:
-    parts = []
-    for task, panel in panels.items():
-        epochs = next(iter(panel.values())).epochs
-        early = "" if epochs == paper.EPOCHS else f" ({epochs} epochs)"
-        parts.append(f"{text.task(task)} {_chain(panel)}{early}")
-    return "; ".join(parts)
+    return "; ".join(f"{text.task(task)} {_long(panel)}" for task, panel in panels.items())
 
 
 def _better_each_time(panel: Panel) -> bool:
@@ -103,13 +116,13 @@ def radius(series: Sequence[Series]) -> Finding | None:
         return None
     here = _chains({"sarcos": panel})
     main = as_the_paper(series, "cocd").get("sarcos")
-    seeds = main.final if main is not None else None
-    finals = [end(s) for s in panel.values()]
-    if main is not None and (main.diverged or seeds is None):
-        return Finding(OPEN, f"{here}; at ε 1 {words.how_many(main)}")
-    if seeds is not None and seeds.high - seeds.low > max(finals) - min(finals):
-        low, high = text.number(seeds.low), text.number(seeds.high)
-        return Finding(OPEN, f"{here}; at ε 1 seeds alone make {low} to {high}")
+    if main is not None and ended(main) and main.epochs == panel[max(panel)].epochs:
+        if main.diverged:
+            return Finding(OPEN, f"{here}; at ε 1 {words.how_many(main)}")
+        finals, seeds = [end(s) for s in panel.values()], main.final
+        if seeds is not None and seeds.high - seeds.low > max(finals) - min(finals):
+            low, high = text.number(seeds.low), text.number(seeds.high)
+            return Finding(OPEN, f"{here}; at ε 1 seeds alone make {low} to {high}")
     return Finding(together([_better_each_time(panel)]), here)
 
 
@@ -136,7 +149,7 @@ def decay(series: Sequence[Series]) -> Finding | None:
     rising = [_better_each_time(p) for p in panels.values()]
     slowest = [_levels(p)[0] == max(_levels(p)) for p in panels.values()]
     verdict = SEEN if all(rising) else PART if any(rising) or any(slowest) else NOT
-    return Finding(verdict, _chains(panels))
+    return Finding(whole(verdict, panels, 2), _chains(panels))
 
 
 def compute(series: Sequence[Series]) -> Finding | None:
@@ -151,18 +164,22 @@ def compute(series: Sequence[Series]) -> Finding | None:
         for small, large in ((16.0, 64.0), (64.0, 256.0), (256.0, 1024.0))
     ]
     held = (left[64.0] <= 0.5 < left[16.0], all(b < a for a, b in pairwise(gains)))
+    if not all(map(isfinite, (*left.values(), *gains))):
+        return Finding(together(held), _long(panel))
     times = ", ".join(f"{gain:.2g}" for gain in gains)
     return Finding(
         together(held),
-        f"{_chain(panel)}; after {early} epochs {left[16.0]:.2g} times the first loss at 16, "
+        f"{_long(panel)}; after {early} epochs {left[16.0]:.2g} times the first loss at 16, "
         f"{left[64.0]:.2g} at 64; from 16 on four times the budget gains a factor of {times}",
     )
 
 
 def _share(series: Series, epoch: int) -> float:
-    """What is left of the first loss; all of it where that is not known."""
+    """What is left of the first loss; of a run that diverged, more than there was."""
     first, then = series.at(0), series.at(epoch)
-    return then.mean / first.mean if first and then and first.mean else 1.0
+    if series.diverged or first is None or then is None or not first.mean:
+        return inf
+    return then.mean / first.mean
 
 
 def memory(series: Sequence[Series]) -> Finding | None:
@@ -170,7 +187,8 @@ def memory(series: Sequence[Series]) -> Finding | None:
     panels = {t: p for t, p in _panels(series, "M", "memory_budget").items() if 0.25 in p}
     if not panels:
         return None
-    return Finding(together(map(_competitive, panels.values())), _chains(panels))
+    held = together(map(_competitive, panels.values()))
+    return Finding(whole(held, panels, 2), _chains(panels))
 
 
 def _competitive(panel: Panel) -> bool:
