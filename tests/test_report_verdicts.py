@@ -259,13 +259,20 @@ def test_order_against_randomness(tmp_path, random, spsa, verdict):
     main(tmp_path, 60.0)
     main(tmp_path, 15.0, kind=TUNED)  # the better of ours counts
     for method, label, final in (
-        ("random", "Random coordinates (tuned)", random), ("spsa", "SPSA (tuned)", spsa)
+        ("random", "Random coordinates (tuned)", random), ("spsa", "SPSA (tuned)", spsa),
+        ("zosgd", "ZO-SGD (tuned)", spsa),
     ):  # fmt: skip
         run = run_row(method=method, label=label, settings={"lr": 0.2, "eps": 0.1})
         write(tmp_path, training(run, final))
     got, here = found(tmp_path, "a deterministic order")
     assert got == verdict
-    assert here.startswith(f"Random coordinates: SARCOS 15.00 against {random:.2f}. SPSA: ")
+    assert here == (
+        f"Random coordinates: SARCOS 15.00 against {random:.2f}. SPSA: SARCOS 15.00 against "
+        f"{spsa:.2f}. ZO-SGD: SARCOS 15.00 against {spsa:.2f}"
+    )
+    run = run_row(label="CoCD (tuned, other B)", settings={**SARCOS, "compute_budget": 16})
+    write(tmp_path, training(run, 8.0))
+    assert found(tmp_path, "a deterministic order")[0] == "seen"
 
 
 @pytest.mark.parametrize(
