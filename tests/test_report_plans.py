@@ -170,7 +170,7 @@ def test_memory_is_set_beside_backpropagation(tmp_path):
         write(tmp_path, [run, told, end_row(epoch_row(1, 1.0))])
     assert words.memory(series_of(tmp_path)) == [
         "SARCOS: in a step the process peaks at this many times the memory of backpropagation with "
-        "SGD: one evaluation a probe, M = 1 0.5; many probes at once, for speed 3."
+        "SGD: 0.5 (one evaluation a probe, M = 1); 3 (many probes at once, for speed)."
     ]
 
 

@@ -349,7 +349,7 @@ def memory(series: Sequence[Series]) -> list[str]:
     for task in dict.fromkeys(s.task for s in series):
         what, found = lightness(task, series)
         if len(found) > 1:
-            parts = "; ".join(f"{name} {ratio:.2g}" for name, ratio in found.items())
+            parts = "; ".join(f"{ratio:.2g} ({name})" for name, ratio in found.items())
             out.append(
                 f"{text.task(task)}: {what} at this many times the memory of backpropagation with "
                 f"SGD: {parts}."
