@@ -18,7 +18,7 @@ help: ## show this list
 	@echo "Options: PYTHON=python3.12  PYTEST_ARGS='-k cli -x'  DEMO_ARGS='--steps 200'  BENCH_ARGS=..."
 
 demo: $(READY) ## install, then train a small network on handwritten digits by four methods
-	$(RUN) cocd demo $(DEMO_ARGS)
+	$(VENV)/bin/python examples/digits.py $(DEMO_ARGS)
 
 # Two workers on two cores: more threads in each of them would only get in each other's way.
 test: lint ## install, lint, check the types and run the tests
@@ -30,17 +30,17 @@ lint: $(READY) ## install, then ruff and mypy only
 	$(RUN) mypy
 
 bench: $(READY) ## install, then run the benchmarks
-	$(RUN) cocd bench $(BENCH_ARGS)
+	$(RUN) benchmarks $(BENCH_ARGS)
 
 # The stamp is written last, so an installation that was cut short is done again.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml paper/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 		echo "cocd needs Python 3.10 or newer and '$(PYTHON)' is not: name one with PYTHON=..." >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) pip install --quiet -c constraints.txt -e '.[dev]'
+	$(RUN) pip install --quiet -c constraints.txt -e '.[dev]' -e ./paper
 	@touch $@
 
 clean: ## remove the environment, the caches and the results of runs
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests paper benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

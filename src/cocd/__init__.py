@@ -11,12 +11,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, data, diagnostics, distributed, networks, reference, rules, theory
-from ._adaptive import AutoCoCD
-from ._blackbox import AskTell, minimize, scipy_method
-from ._engines import Objective, trace
-from ._gradient import CoherentGradient
-from ._optimizer import CoCD
+from . import baselines, diagnostics, distributed, reference, rules, theory
+from .blackbox import AskTell, minimize, scipy_method
 from .errors import (
     EngineWarning,
     NonFiniteLoss,
@@ -25,6 +21,10 @@ from .errors import (
     RestoreWarning,
     SharedMemoryError,
 )
+from .objective import Objective, trace
+from .optim.auto_cocd import AutoCoCD
+from .optim.cocd import CoCD
+from .optim.coherent_gradient import CoherentGradient
 
 try:
     __version__ = version("cocd")
@@ -45,11 +45,9 @@ __all__ = [
     "SharedMemoryError",
     "__version__",
     "baselines",
-    "data",
     "diagnostics",
     "distributed",
     "minimize",
-    "networks",
     "reference",
     "rules",
     "scipy_method",

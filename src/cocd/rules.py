@@ -5,8 +5,8 @@ rule is checked against the closure the first time it is used. See CONTRIBUTING 
 `relevant` names the elements that matter to a batch, where others need no evaluation at all.
 """
 
-from ._engines.change import Change, dense, slab
-from ._engines.registry import UNCHANGED, Call, Moves, rules, stacked
+from .objective.change import Change, dense, slab
+from .objective.registry import UNCHANGED, Call, Moves, rules, stacked
 
 source = rules.source
 flow = rules.flow

@@ -19,8 +19,8 @@
 (True, 800)
 """
 
-from ._coordinates import BCCD, FiniteDifference, RandomCoordinate
-from ._directions import SPSA, ZOSGD, EvolutionStrategy, MeZO
+from .coordinates import BCCD, FiniteDifference, RandomCoordinate
+from .directions import SPSA, ZOSGD, EvolutionStrategy, MeZO
 
 __all__ = [
     "BCCD",

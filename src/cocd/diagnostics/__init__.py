@@ -14,7 +14,7 @@
 (27, 7)
 """
 
-from ._coherence import Coherence
-from ._error import Error
+from .coherence import Coherence
+from .error import Error
 
 __all__ = ["Coherence", "Error"]

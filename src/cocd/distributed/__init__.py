@@ -5,7 +5,7 @@ differences are all-gathered, and every rank makes the same update from the same
 crosses the network is a few numbers a probe, whatever the size of the model.
 """
 
-from ._ranks import RankError
-from ._shard import Shard
+from .ranks import RankError
+from .shard import Shard
 
 __all__ = ["RankError", "Shard"]

@@ -20,7 +20,7 @@ Numbers give a float, arrays are broadcast against each other.
 array([0.154, 0.4  , 2.   ])
 """
 
-from ._approximation import (
+from .approximation import (
     Regime,
     efficient_regime,
     error_bound,
@@ -31,7 +31,7 @@ from ._approximation import (
     step_bound,
     worst_case,
 )
-from ._convergence import (
+from .convergence import (
     Constants,
     best_learning_rate,
     convergence_bound,
@@ -41,7 +41,7 @@ from ._convergence import (
     largest_learning_rate,
     staleness,
 )
-from ._rates import age_weights, effective_learning_rate, learning_rate_per_estimate
+from .rates import age_weights, effective_learning_rate, learning_rate_per_estimate
 
 __all__ = [
     "Constants",

@@ -1,0 +1,141 @@
+"""One engine on its own copy of a model: real steps, taken apart into where their time goes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cocd import CoCD, trace
+from cocd.parts.probe import Differences
+from cocd.parts.schedule import Cyclic
+
+# How each is called here, and what `cocd.trace` calls it. The first two are the same engine, with
+# the fused kernels and with plain tensor operations.
+ENGINES = {
+    "accelerated": "incremental",
+    "incremental": "incremental",
+    "batched": "batched",
+    "sequential": "sequential",
+}
+
+
+def accelerator() -> bool:
+    """Whether there are fused kernels, and they are on."""
+    return bool(getattr(_kernels(), "enabled", bool)())
+
+
+def without_accelerator() -> AbstractContextManager[Any]:
+    """Plain tensor operations for as long as the block runs."""
+    disabled: Callable[[], AbstractContextManager[Any]]
+    disabled = getattr(_kernels(), "disabled", nullcontext)
+    return disabled()
+
+
+def _kernels() -> Any:
+    try:
+        return importlib.import_module("cocd.objective.kernels.dispatch")
+    except ModuleNotFoundError:
+        return None
+
+
+class Step(NamedTuple):
+    """The seconds of one step: in all, at the unperturbed point, in each tensor's probes."""
+
+    seconds: float
+    forward: float
+    probes: dict[str, float]
+
+    @property
+    def rest(self) -> float:
+        """Everything but the probes."""
+        return self.seconds - sum(self.probes.values())
+
+    @property
+    def update(self) -> float:
+        """What is neither probes nor the unperturbed pass: memory, update, bookkeeping."""
+        return self.rest - self.forward
+
+
+class _Timed:
+    """A traced closure with a stop-watch, to everybody else the closure itself."""
+
+    def __init__(self, closure: Any, names: dict[int, str]) -> None:
+        self._closure = closure
+        self._names = names
+        self.forward = 0.0
+        self.probes: dict[str, float] = {}
+
+    def __call__(self) -> Any:
+        return self._closure()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._closure, name)
+
+    def prepare(self, *args: Any) -> Any:
+        started = perf_counter()
+        value = self._closure.prepare(*args)
+        self.forward += perf_counter() - started
+        return value
+
+    def differences(self, evaluate: Any, loss: float, tensor: Tensor, *args: Any) -> Differences:
+        started = perf_counter()
+        found: Differences = self._closure.differences(evaluate, loss, tensor, *args)
+        name = self._names[id(tensor)]
+        self.probes[name] = self.probes.get(name, 0.0) + perf_counter() - started
+        return found
+
+
+class Lane:
+    """A copy of `model` that CoCD trains through one of the `ENGINES`."""
+
+    def __init__(
+        self,
+        engine: str,
+        model: nn.Module,
+        loss: Callable[[Any, Any], Tensor],
+        data: tuple[Tensor, Tensor],
+        settings: dict[str, float],
+    ) -> None:
+        self.engine = engine
+        self.model = deepcopy(model)
+        self.data = data
+        self.objective = trace(self.model, loss, engine=ENGINES[engine])
+        self.optimizer = CoCD(self.model.parameters(), **settings)  # type: ignore[arg-type]
+        self.sizes = {name: p.numel() for name, p in self.model.named_parameters()}
+        self.n = sum(self.sizes.values())
+        self._names = {id(p): name for name, p in self.model.named_parameters()}
+
+    def step(self, position: int, coordinates: int) -> Step:
+        """A step that probes this many coordinates, from flat position `position` on."""
+        schedule = self.optimizer._schedule
+        assert isinstance(schedule, Cyclic)
+        schedule.count = position
+        self.optimizer.compute_budget = coordinates
+        with without_accelerator() if self.engine == "incremental" else nullcontext():
+            started = perf_counter()
+            closure = _Timed(self.objective(*self.data), self._names)
+            self.optimizer.step(closure)
+            seconds = perf_counter() - started
+        return Step(seconds, closure.forward, closure.probes)
+
+    def offsets(self) -> dict[str, int]:
+        """The flat position where each tensor begins."""
+        ends = torch.tensor(list(self.sizes.values())).cumsum(0).tolist()
+        return {
+            name: end - size for (name, size), end in zip(self.sizes.items(), ends, strict=True)
+        }
+
+    def probed_by(self) -> dict[str, float]:
+        """The share of the coordinates that each engine of `cocd.trace` probes by now."""
+        counts: dict[str, int] = {}
+        for name, size in self.sizes.items():
+            engine = self.objective.engine_of(name)
+            counts[engine] = counts.get(engine, 0) + size
+        return {engine: count / self.n for engine, count in counts.items()}

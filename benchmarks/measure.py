@@ -1,0 +1,144 @@
+"""The engines beside each other on a workload: one row for each.
+
+The engines take turns, a few steps at a time, so that a noisy machine slows all of them, and
+where there is time for several rounds the median of each block's times counts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from cocd.errors import EngineWarning
+
+from .blocks import FULL, Block, Effort, cycle, first_of_each_shape, plan, probed
+from .lane import Lane, Step
+from .memory import peak_extra_bytes
+from .workloads import Workload
+
+Row = dict[str, Any]
+Report = Callable[[str, float], None]  # what is being done, and the share that is done
+
+_TURNS = 8  # parts of a round between which the engines alternate
+
+
+def measure(
+    workload: Workload,
+    engines: list[str],
+    effort: Effort = FULL,
+    report: Report = lambda *_: None,
+) -> list[Row]:
+    """A row for each engine."""
+    model, data = workload.model(), workload.data()
+
+    def lane_of(engine: str) -> Lane:
+        return Lane(engine, model, workload.loss, data, workload.settings)
+
+    lanes = [lane_of(engine) for engine in engines]
+    plans = [plan(lane, workload, effort) for lane in lanes]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EngineWarning)  # the rows say who probed what
+        for i, (lane, blocks) in enumerate(zip(lanes, plans, strict=True)):
+            report(f"{workload.name}: warming up {lane.engine}", 0.15 * i / len(lanes))
+            _warm_up(lane, blocks)
+        times = _rounds(workload, lanes, plans, effort, report)
+        rows = []
+        for i, (lane, blocks, steps) in enumerate(zip(lanes, plans, times, strict=True)):
+            report(f"{workload.name}: memory of {lane.engine}", 0.9 + 0.1 * i / len(lanes))
+            row = _row(workload, lane, blocks, steps)
+            # A new lane: what an objective keeps from step to step is part of its cost.
+            row["peak_extra_bytes"] = _peak(lane_of(lane.engine), blocks)
+            rows.append(row)
+    by_engine = {row["engine"]: row["seconds_per_step"] for row in rows}
+    if slow := by_engine.get("sequential"):
+        for row in rows:
+            row["ratio_to_sequential"] = slow / row["seconds_per_step"]
+    report(f"{workload.name}: done", 1.0)
+    return rows
+
+
+def _warm_up(lane: Lane, blocks: list[Block]) -> None:
+    """A small step in every tensor that will be probed: checks, compilation, first allocations."""
+    offsets = lane.offsets()
+    for name, _ in probed(lane, blocks):
+        lane.step(offsets[name], 1)
+        if lane.engine == "sequential":
+            break  # nothing depends on the tensor
+
+
+def _rounds(
+    workload: Workload,
+    lanes: list[Lane],
+    plans: list[list[Block]],
+    effort: Effort,
+    report: Report,
+) -> list[list[list[Step]]]:
+    """By lane and block, the steps of all rounds."""
+    times: list[list[list[Step]]] = [[[] for _ in blocks] for blocks in plans]
+    started = perf_counter()
+    for done in range(effort.rounds):
+        elapsed = perf_counter() - started
+        if done and elapsed * (done + 1) / done > workload.seconds:
+            break  # another round would take too long
+        for turn in range(_TURNS):
+            # The order changes, so that no engine always comes after the same other.
+            for i in range(len(lanes)):
+                lane = (i + turn + done) % len(lanes)
+                share = (done + (turn + i / len(lanes)) / _TURNS) / effort.rounds
+                report(f"{workload.name}: {lanes[lane].engine}", 0.15 + 0.75 * share)
+                for k in _part(len(plans[lane]), turn):
+                    block = plans[lane][k]
+                    times[lane][k].append(lanes[lane].step(block.position, block.size))
+    return times
+
+
+def _part(count: int, turn: int) -> range:
+    return range(count * turn // _TURNS, count * (turn + 1) // _TURNS)
+
+
+def _row(workload: Workload, lane: Lane, blocks: list[Block], times: list[list[Step]]) -> Row:
+    budget = workload.compute_budget
+    total = sum(block.weight for block in blocks)
+    rest = 0.0
+    probes: dict[str, float] = {}
+    for block, steps in zip(blocks, times, strict=True):
+        share = block.weight / total
+        rest += share * median(step.rest for step in steps)
+        for name in steps[0].probes:
+            seconds = median(step.probes[name] for step in steps)
+            probes[name] = probes.get(name, 0.0) + share * seconds * budget / block.size
+    step = rest + sum(probes.values())
+    slowest = max(probes, key=lambda name: probes[name])
+    return {
+        "workload": workload.name,
+        "engine": lane.engine,
+        "seconds_per_step": step,
+        "ratio_to_sequential": None,  # these two are known later
+        "peak_extra_bytes": None,
+        "seconds_per_epoch": step * workload.steps_per_epoch,
+        "paper_seconds_per_epoch": workload.paper_seconds_per_epoch,
+        "slowest_tensor": slowest,
+        "slowest_fraction": probes[slowest] / step,
+        "probe_fraction": 1 - rest / step,
+        "parameters": lane.n,
+        "compute_budget": budget,
+        "batch": workload.batch,
+        "steps_per_epoch": workload.steps_per_epoch,
+        "steps_measured": sum(map(len, times)),
+        "rounds": len(times[0]),
+        "sampled": blocks != cycle(lane.n, budget),
+        "probed_by": lane.probed_by(),
+    }
+
+
+def _peak(lane: Lane, blocks: list[Block]) -> int:
+    """The most that a step takes beyond model, optimizer and batch."""
+
+    def run() -> None:
+        for block in first_of_each_shape(lane, blocks):
+            lane.step(block.position, block.size)
+
+    return peak_extra_bytes(run)

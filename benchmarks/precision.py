@@ -1,0 +1,129 @@
+"""How exact the central differences are in float32, by the engines, against float64.
+
+The reference is the same difference of the same float32 weights in float64, at the points that
+the stored weights really reach, fl(w + eps) and fl(w - eps): what is left is what the evaluation
+loses. That the points are not quite w ± eps is an error of its own, which no engine can avoid and
+which has its own column. All are root mean squares over the coordinates, relative to that of the
+reference.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocd import trace
+from cocd.errors import RadiusWarning
+from cocd.parts.evaluation import Evaluations
+from cocd.parts.layout import Run
+from cocd.parts.probe import probe
+
+from .measure import Report, Row
+from .workloads import MNIST, SARCOS, Workload
+
+RADII = tuple(10.0**k for k in range(-6, 1))
+NETWORKS = (SARCOS, MNIST)
+BATCH = 32
+SAMPLES = 6  # coordinates of each tensor
+
+
+def precision(
+    radii: Sequence[float] = RADII,
+    workloads: Sequence[Workload] = NETWORKS,
+    *,
+    samples: int = SAMPLES,
+    report: Report = lambda *_: None,
+) -> list[Row]:
+    """A row for each network and radius."""
+    rows: list[Row] = []
+    for w, workload in enumerate(workloads):
+        network = _Network(workload, samples)
+        for r, eps in enumerate(radii):
+            done = (w + r / len(radii)) / len(workloads)
+            report(f"precision: {workload.name} at eps = {eps:g}", done)
+            rows.append({"workload": workload.name, "eps": eps, **network.errors(eps)})
+    report("precision: done", 1.0)
+    return rows
+
+
+def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """The errors side by side."""
+    columns = ["network", "eps", "sequential", "incremental", "ratio", "rounding of w ± eps"]
+    cells = [
+        [
+            row["workload"],
+            f"{row['eps']:.0e}",
+            f"{row['sequential_error']:.1e}",
+            f"{row['incremental_error']:.1e}",
+            f"{row['sequential_error'] / row['incremental_error']:,.1f}",
+            f"{row['radius_error']:.1e}",
+        ]
+        for row in rows
+    ]
+    return columns, cells
+
+
+class _Network:
+    """A network of float32 with its copy of float64, and some coordinates of every tensor."""
+
+    def __init__(self, workload: Workload, samples: int) -> None:
+        self.model = workload.model()
+        self.loss = workload.loss
+        self.x, self.y = (part[:BATCH] for part in workload.data())
+        self.exact = deepcopy(self.model).double()
+        self.incremental = trace(self.model, self.loss, engine="incremental")
+        self.runs = [
+            Run(t, i, i + 1)
+            for t, p in enumerate(self.model.parameters())
+            for i in sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
+        ]
+
+    def errors(self, eps: float) -> Row:
+        reached = self._reference(lambda w: (w + eps, w - eps))
+        meant = self._reference(lambda w: (w.double() + eps, w.double() - eps))
+        one_by_one = self._differences(lambda: self.loss(self.model(self.x), self.y), eps)
+        incremental = self._differences(self.incremental(self.x, self.y), eps)
+        return {
+            "sequential_error": _relative(one_by_one, reached),
+            "incremental_error": _relative(incremental, reached),
+            "radius_error": _relative(reached, meant),
+            "coordinates": len(self.runs),
+            "batch": len(self.x),
+            "dtype": "float32",
+        }
+
+    def _differences(self, closure: Callable[[], Any], eps: float) -> Tensor:
+        """f(x + eps e_i) - f(x - eps e_i), as an optimizer gets it."""
+        parameters: list[Tensor] = list(self.model.parameters())
+        devices = {p.device for p in parameters}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RadiusWarning)
+            with Evaluations(closure, None, devices, lambda _: None) as evaluate:
+                _, quotients = probe(evaluate, parameters, self.runs, lambda _: eps, "central")
+        return quotients.first * 2 * eps
+
+    @torch.no_grad()
+    def _reference(self, ends: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        """The same in float64; `ends` makes the two points of a float32 weight."""
+        x, y = self.x.double(), self.y.double() if self.y.is_floating_point() else self.y
+        narrow, wide = (
+            [p.view(-1) for p in model.parameters()] for model in (self.model, self.exact)
+        )
+        found = []
+        for t, i, _ in self.runs:
+            weight, losses = narrow[t][i], []
+            for end in ends(weight):
+                wide[t][i] = end.double()
+                losses.append(self.loss(self.exact(x), y))
+            wide[t][i] = weight.double()
+            found.append(losses[0] - losses[1])
+        return torch.stack(found)
+
+
+def _relative(found: Tensor, reference: Tensor) -> float:
+    return float((found - reference).norm() / reference.norm())

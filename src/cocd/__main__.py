@@ -1,8 +1,0 @@
-"""``python -m cocd`` is the command ``cocd``."""
-
-import sys
-
-from ._cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

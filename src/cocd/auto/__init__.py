@@ -1,0 +1,1 @@
+"""What `AutoCoCD` is made of."""

@@ -1,0 +1,51 @@
+"""The second derivative along each coordinate, as `AutoCoCD` last measured it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..parts.layout import Place, gather, put
+
+
+@dataclass
+class Curvature:
+    """One number a coordinate, NaN where it was never measured. It changes slowly: a mean stays."""
+
+    tensors: list[Tensor] = field(default_factory=list)  # one for each that is swept, flat
+
+    def known(self, places: list[Place], sizes: list[int]) -> Any:
+        """Of some coordinates; `sizes` are those of all tensors, some of which may be new."""
+        for size in sizes[len(self.tensors) :]:
+            with torch.inference_mode(False):  # or no step outside of it could write to them
+                unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
+            self.tensors.append(unknown)
+        parts = [gather(self.tensors[t], index) for t, index in places]
+        return torch.cat(parts).double().numpy()
+
+    @staticmethod
+    def mean(known: Any, fresh: Any) -> Any:
+        """Half of what was known and half of what is fresh, where there are both.
+
+        >>> import numpy as np
+        >>> Curvature.mean(np.array([2.0, np.nan, 2.0]), np.array([4.0, 4.0, np.inf]))
+        array([3., 4., 2.])
+        """
+        both = np.where(np.isnan(known), fresh, (known + fresh) / 2)
+        return np.where(np.isfinite(fresh), both, known)
+
+    def remember(self, places: list[Place], c: Any) -> None:
+        parts = torch.split(torch.from_numpy(c).float(), list(map(len, places)))
+        for (t, index), values in zip(places, parts, strict=True):
+            put(self.tensors[t], index, values.masked_fill(values.isinf(), torch.nan))
+
+    def state_dict(self) -> list[Tensor]:
+        return [values.clone() for values in self.tensors]
+
+    @classmethod
+    def of(cls, saved: list[Tensor]) -> Curvature:
+        return cls([values.to("cpu", copy=True) for values in saved])

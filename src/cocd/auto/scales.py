@@ -1,0 +1,123 @@
+"""Which tensors' slopes agree with those of a sweep ago, where the others' do not.
+
+A coordinate that was moved by the part rho of its best step, s times as long as searches allow its
+block, has the slope g' a sweep later, on other rows. If kappa is the signal's share of the square,
+
+    E[g g'] = (kappa - rho s) E[g^2]
+
+to first order. The search settles one length for a block that has coordinates of all tensors. Where
+the slopes of most are noise (the right-hand side near 0: steps are as long as noise allows) and
+those of one tensor surely are not, that one takes longer steps than the others. The stale slopes
+are in memory anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite, sqrt
+from typing import Any
+
+import numpy as np
+
+from .direction import Vector
+
+_FIRST = 2  # sweep: before that slopes are compared with those of a network that knew nothing
+_SURE = 4.0  # standard errors: a tensor that no more than 16 steps a sweep probe never stands out
+_NOISY = 0.25  # coherence of the others, above which they are not held back by noise
+_TIMES = 1.5  # longer, or shorter again
+_ROUNDING = 1e-12  # of a sum of squares
+
+Sums = list[float]  # of a, b, a^2, a b, b^2 over steps (`Coherence.learn`)
+
+
+@dataclass
+class Coherence:
+    """By what each tensor's steps are multiplied, and the present sweep's sums that decide it.
+
+    The slopes of one tensor are noise, those of another nearly the same in every sweep:
+
+    >>> import numpy as np
+    >>> rng, coherence = np.random.default_rng(0), Coherence()
+    >>> tensors, same = np.array([0, 0, 1, 1]), np.array([0.0, 0.0, 1.0, 1.0])
+    >>> for step in range(100):  # fifty a sweep
+    ...     stale, fresh = same + (1 - 0.9 * same) * rng.normal(size=(2, 4))
+    ...     coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=2 + step / 50)
+    >>> coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=4.0)
+    >>> coherence.scales
+    [1.0, 2.25]
+    """
+
+    scales: list[float] = field(default_factory=list)  # one a tensor; those that are missing are 1
+    sweep: int = _FIRST  # to which the sums belong; what comes before it is not compared
+    sums: list[Sums] = field(default_factory=list)  # one a tensor
+
+    def of(self, tensors: Sequence[int]) -> Vector:
+        """The scales of these tensors."""
+        known = len(self.scales)
+        return np.array([self.scales[t] if t < known else 1.0 for t in tensors])
+
+    def learn(
+        self, tensors: Vector, stale: Vector, fresh: Vector, curvature: Vector, sweeps: float
+    ) -> None:
+        """Slopes of some coordinates, and the tensor that each is in; so many sweeps are done.
+
+        In units of what each coordinate has to gain, a = g g' / c and b = (g^2 + g'^2) / 2c: their
+        ratio is between -1 and 1. What is not known, or not to be compared, is NaN. All were seen
+        on the same two batches, so a step, not a coordinate, counts as one observation.
+        """
+        if int(sweeps) > self.sweep:
+            self._conclude()
+            self.sweep, self.sums = int(sweeps), []
+        if sweeps < self.sweep:
+            return
+        with np.errstate(all="ignore"):
+            pairs = np.stack([stale * fresh, (stale**2 + fresh**2) / 2]) / curvature
+        good = np.isfinite(pairs).all(0)
+        for t in np.unique(tensors[good]).astype(int).tolist():
+            self.sums += [[0.0] * 5 for _ in range(t + 1 - len(self.sums))]
+            a, b = map(float, pairs[:, good & (tensors == t)].sum(1))
+            if isfinite(a * a + b * b):
+                fresh_sums = (a, b, a * a, a * b, b * b)
+                self.sums[t] = [
+                    old + new for old, new in zip(self.sums[t], fresh_sums, strict=True)
+                ]
+
+    def _conclude(self) -> None:
+        self.scales += [1.0] * (len(self.sums) - len(self.scales))
+        for t, own in enumerate(self.sums):
+            others = [sum(each) for each in zip(*self.sums[:t], *self.sums[t + 1 :], strict=True)]
+            match _verdict(own, others) if others else 0:
+                case 1:
+                    self.scales[t] *= _TIMES
+                case -1:
+                    self.scales[t] = max(1.0, self.scales[t] / _TIMES)
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, saved: dict[str, Any]) -> Coherence:
+        return cls(list(saved["scales"]), int(saved["sweep"]), [list(s) for s in saved["sums"]])
+
+
+def _verdict(own: Sums, others: Sums) -> int:
+    """1 if a tensor's slopes surely persist, and more than the others'; -1 if they turn round."""
+    if not own[1] * others[1] > 0:
+        return 0
+    r, weight = others[0] / others[1], own[1] / others[1]
+    excess = own[0] - r * own[1]
+    error = sqrt(_squares(own, r) + weight * weight * _squares(others, r))  # of `excess`
+    alone = sqrt(_squares(own, 0.0))  # of Σ a
+    if not isfinite(excess + error + alone):
+        return 0
+    if r < _NOISY and excess > _SURE * error and own[0] > _SURE * alone:
+        return 1
+    return -1 if own[0] < -_SURE * alone else 0
+
+
+def _squares(sums: Sums, r: float) -> float:
+    """Σ (a - r b)², and what rounding may have taken from it."""
+    _, _, aa, ab, bb = sums
+    found = aa - 2 * r * ab + r * r * bb
+    return max(0.0, found) + _ROUNDING * (aa + r * r * bb) if isfinite(found) else found

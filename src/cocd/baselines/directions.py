@@ -1,0 +1,351 @@
+"""Methods that probe x along random directions instead of coordinates.
+
+A direction is a seed: it is drawn for its two probes and again for the move. Only where all those
+of a step are few numbers are they kept in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from math import isfinite, nan
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import NonFiniteLoss
+from ..optim.base import ZerothOrder
+from ..parts.evaluation import Closure, Evaluations, offered
+from ..parts.layout import Kind
+from ..parts.update import decay_weights
+from ..parts.validation import check_choice, check_count
+
+_KEPT = 1 << 22  # numbers: 16 MB in float32
+_FEW = 16  # points: for fewer a stack takes longer than one after the other
+
+Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
+Direction = list[tuple[Tensor, Tensor]]  # each tensor with its part
+
+
+class _DirectionMethod(ZerothOrder):
+    """x <- x - lr * mean of u (f(x + eps u) - f(x - eps u)) / (2 eps) over `directions` pairs."""
+
+    _whole = (*ZerothOrder._whole, "directions", "seed")
+    _kept = (*ZerothOrder._kept, "directions", "_generator")
+
+    _keeps = True  # directions from the probes to the move, where they are small
+    _drawn: dict[int, Direction] | None = None  # while a step runs
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        *,
+        eps: float = 1e-3,
+        directions: int = 1,
+        weight_decay: float = 0.0,
+        nonfinite: str = "skip",
+        modules: Any = None,
+        seed: int = 0,
+    ) -> None:
+        self.directions = check_count("directions", directions)
+        self._generator = torch.Generator().manual_seed(seed).get_state()
+        defaults = {"lr": lr, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults, nonfinite, modules)
+        if not self._trainable():
+            raise ValueError(
+                "params holds nothing to train: every parameter is empty or has requires_grad=False"
+            )
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Probe `directions` pairs of points, move; returns the mean of their losses."""
+        with self._evaluating(closure) as evaluate, self._drawing():
+            seeds, generator = self._seeds()
+            losses = self._losses(evaluate, seeds)
+            pairs = list(zip(seeds, losses[::2], losses[1::2], strict=True))
+            usable = [pair for pair in pairs if self._usable(pair)]
+            if not usable:
+                raise NonFiniteLoss(
+                    f"none of the {len(pairs)} pairs of losses is finite; nothing has been changed"
+                )
+            self._report_nonfinite(
+                len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"
+            )
+            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+            self._move(usable)
+            self._generator = generator
+        mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
+        like = evaluate.first
+        return torch.tensor(mean, dtype=like.dtype) if isinstance(like, Tensor) else mean
+
+    # --- probe ----------------------------------------------------------------------------------
+
+    def _losses(self, evaluate: Evaluations, seeds: list[int]) -> list[float]:
+        """f(x + eps u), f(x - eps u) for one direction after the other.
+
+        A closure that shares its evaluations with other processes (`cocd.distributed`) says which
+        of them are to be made here, and knows the rest.
+        """
+        count = 2 * len(seeds)
+        share = offered(evaluate.closure, "directional_losses")
+        if share is None:
+            return self._probe(evaluate, seeds, range(count))
+        found: list[float] = share(evaluate, count, partial(self._probe, evaluate, seeds))
+        return found
+
+    def _probe(
+        self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
+    ) -> list[float]:
+        """Those of the losses whose numbers are `wanted`, NaN for the others."""
+        numbers = [k for k in range(2 * len(seeds)) if k in wanted]
+        at_once = offered(evaluate.closure, "points_at_once")
+        size = 0 if at_once is None else at_once(self._trainable())
+        pays = min(size, len(numbers)) >= _FEW
+        found = self._at_once(evaluate, seeds, numbers, size) if pays else {}
+        if left := [k for k in numbers if k not in found]:
+            found.update(zip(left, self._one_by_one(evaluate, seeds, left), strict=True))
+        return [found.get(k, nan) for k in range(2 * len(seeds))]
+
+    def _one_by_one(
+        self, evaluate: Evaluations, seeds: list[int], numbers: list[int]
+    ) -> list[float]:
+        options = self._groups_by_tensor()
+        saved = {id(tensor): tensor.detach().clone() for tensor in self._trainable()}
+        losses = []
+        try:
+            for pair, signs in groupby(numbers, key=lambda k: k // 2):
+                direction = list(self._direction(seeds[pair]))
+                for k in signs:
+                    for tensor, u in direction:
+                        eps = float(options[id(tensor)]["eps"]) * (-1 if k % 2 else 1)
+                        torch.add(saved[id(tensor)], u, alpha=eps, out=tensor)
+                    losses.append(evaluate())
+        finally:
+            for tensor in self._trainable():
+                tensor.copy_(saved[id(tensor)])
+        return losses
+
+    def _at_once(
+        self, evaluate: Evaluations, seeds: list[int], numbers: list[int], size: int
+    ) -> dict[int, float]:
+        """The same by a traced objective, `size` points at a time, as far as it can.
+
+        The first of each stack by the closure too, which shows whether it can.
+        """
+        options, tensors = self._groups_by_tensor(), self._trainable()
+        closure: Any = evaluate.closure
+        losses: dict[int, float] = {}
+        for start in range(0, len(numbers), size):
+            some = numbers[start : start + size]
+            pairs = sorted({k // 2 for k in some})
+            directions = zip(*(self._direction(seeds[pair]) for pair in pairs), strict=True)
+            chosen = torch.tensor([2 * pairs.index(k // 2) + k % 2 for k in some])
+            stacks = []
+            for tensor, parts in zip(tensors, directions, strict=True):
+                u, eps = torch.stack([u for _, u in parts]), float(options[id(tensor)]["eps"])
+                both = torch.stack([torch.add(tensor, u, alpha=h) for h in (eps, -eps)], 1)
+                stacks.append(both.flatten(0, 1)[chosen].to(tensor.dtype))
+            first = partial(self._first, evaluate, seeds, some[0])
+            losses[some[0]], found = closure.losses_at(evaluate, tensors, stacks, first)
+            if found is None:
+                break
+            losses.update(zip(some[1:], found[1:], strict=True))
+        return losses
+
+    def _first(self, evaluate: Evaluations, seeds: list[int], number: int) -> float:
+        return self._one_by_one(evaluate, seeds, [number])[0]
+
+    def _usable(self, pair: Pair) -> bool:
+        """Both losses are finite, and so is their quotient in the precision of every tensor."""
+        _, up, down = pair
+        options = self._groups_by_tensor()
+        return all(
+            abs(up - down) / (2 * float(options[id(tensor)]["eps"]))
+            <= torch.finfo(Kind.of(tensor).dtype).max
+            for tensor in self._trainable()
+        )
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        count = check_count("directions", self.directions)
+        numbers = count * sum(tensor.numel() for tensor in self._trainable())
+        self._drawn = {} if self._keeps and numbers <= _KEPT else None
+        try:
+            yield
+        finally:
+            self._drawn = None
+
+    def _seeds(self) -> tuple[list[int], Tensor]:
+        generator = torch.Generator()
+        generator.set_state(self._generator)
+        seeds = torch.randint(
+            2**63 - 1, (check_count("directions", self.directions),), generator=generator
+        )
+        return seeds.tolist(), generator.get_state()
+
+    def _direction(self, seed: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Each tensor with its part of the direction."""
+        if self._drawn is None:
+            return self._draw(seed)
+        if seed not in self._drawn:
+            self._drawn[seed] = list(self._draw(seed))
+        return self._drawn[seed]
+
+    def _draw(self, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        # Drawn on the CPU, so that a run does not depend on where the parameters live.
+        generator = torch.Generator().manual_seed(seed)
+        for tensor in self._trainable():
+            dtype = Kind.of(tensor).dtype
+            yield tensor, self._sample(tensor.shape, dtype, generator).to(tensor.device)
+
+    def _sample(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        return torch.randn(shape, dtype=dtype, generator=generator)
+
+    # --- update ---------------------------------------------------------------------------------
+
+    def _move(self, pairs: list[Pair]) -> None:
+        options = self._groups_by_tensor()
+        for tensor in self._trainable():
+            group = options[id(tensor)]
+            decay_weights([tensor], float(group["lr"]), float(group["weight_decay"]))
+        for (seed, _, _), weight in zip(pairs, self._weights(pairs), strict=True):
+            for tensor, u in self._direction(seed):
+                group = options[id(tensor)]
+                if lr := float(group["lr"]):  # to add nothing would still turn -0.0 into 0.0
+                    slope = weight / (2 * float(group["eps"]))
+                    tensor.add_(u * (slope / len(pairs)), alpha=-lr)
+
+    def _weights(self, pairs: list[Pair]) -> list[float]:
+        return [up - down for _, up, down in pairs]
+
+    # --- saving ---------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            **super()._snapshot(),
+            "directions": self.directions,
+            "generator": self._generator.clone(),
+        }
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.directions = int(saved["directions"])
+        self._generator = saved["generator"].clone()
+
+
+class SPSA(_DirectionMethod):
+    """Simultaneous perturbation: directions of independent signs (Spall).
+
+    `directions` pairs a step, two evaluations each; `seed` starts a generator of its own.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.SPSA([x], lr=0.1, directions=2, seed=1)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3), optimizer.evaluations
+    (True, 400)
+    """
+
+    def _sample(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+        return torch.randint(2, shape, dtype=dtype, generator=generator).mul_(2).sub_(1)
+
+
+class ZOSGD(_DirectionMethod):
+    """Gaussian smoothing (Ghadimi and Lan): directions drawn from a normal distribution.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.ZOSGD([x], lr=0.1, directions=8, seed=0)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3)
+    True
+    """
+
+
+class MeZO(_DirectionMethod):
+    """Gaussian directions, walked in place: no copy of the parameters, no stored direction.
+
+    The one method here that restores x only to rounding: x + eps u - 2 eps u + eps u is not
+    exactly x. That is the price of keeping no copy (Malladi et al.).
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.MeZO([x], lr=0.05, directions=8, seed=0)
+    >>> for _ in range(100):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 1e-3)
+    True
+    """
+
+    _keeps = False
+
+    def _probe(
+        self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
+    ) -> list[float]:
+        # All is walked, whatever is wanted: where x goes, to rounding, must not depend on it.
+        losses: list[float] = []
+        for seed in seeds:
+            at = 0.0  # where x is, in units of eps u
+            try:
+                for sign in (1.0, -1.0):
+                    self._walk(seed, sign - at)
+                    at = sign
+                    losses.append(evaluate() if len(losses) in wanted else nan)
+            finally:
+                self._walk(seed, -at)
+        return losses
+
+    def _walk(self, seed: int, by: float) -> None:
+        options = self._groups_by_tensor()
+        for tensor, u in self._direction(seed):
+            tensor.add_(u, alpha=by * float(options[id(tensor)]["eps"]))
+
+
+class EvolutionStrategy(_DirectionMethod):
+    """Antithetic evolution strategy (Salimans et al.); ``shaping="rank"`` uses ranks of losses.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> optimizer = cocd.baselines.EvolutionStrategy(
+    ...     [x], lr=0.02, eps=0.1, directions=8, shaping="rank", seed=0
+    ... )
+    >>> for _ in range(200):
+    ...     loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.norm() < 0.2)
+    True
+    """
+
+    _whole = (*_DirectionMethod._whole, "shaping")
+    _kept = (*_DirectionMethod._kept, "shaping")
+
+    def __init__(self, params: Any, lr: float, *, shaping: str = "none", **options: Any) -> None:
+        self.shaping = check_choice("shaping", shaping, ("none", "rank"))
+        super().__init__(params, lr, **options)
+
+    def _usable(self, pair: Pair) -> bool:
+        if self.shaping == "none":
+            return super()._usable(pair)
+        return isfinite(pair[1]) and isfinite(pair[2])  # ranks do not overflow
+
+    def _weights(self, pairs: list[Pair]) -> list[float]:
+        if self.shaping == "none":
+            return super()._weights(pairs)
+        losses = torch.tensor([[up, down] for _, up, down in pairs], dtype=torch.float64)
+        # Centred ranks, -1/2 to 1/2; equal losses share the mean of their ranks.
+        flat = losses.flatten()
+        below, equal = (flat[:, None] > flat).double(), (flat[:, None] == flat).double()
+        ranks = below.sum(1) + (equal.sum(1) - 1) / 2
+        ranks = (ranks / (len(flat) - 1) - 0.5).view_as(losses)
+        return (ranks[:, 0] - ranks[:, 1]).tolist()
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {**super()._snapshot(), "shaping": self.shaping}
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.shaping = str(saved["shaping"])

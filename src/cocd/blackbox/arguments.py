@@ -1,0 +1,162 @@
+"""What users pass to `minimize` and `AskTell`, checked before anything else happens."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+
+from ..parts.validation import NONFINITE, check_budgets, check_choice, check_count, check_group
+from .methods.rule import Box, Vector
+
+
+def check_start(x0: Any) -> tuple[Vector, tuple[int, ...]]:
+    """x0 as a flat float64 vector of its own, and its shape."""
+    try:
+        array = np.asarray(x0)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"x0 must be an array of real numbers, got {_short(x0)}")
+    if not array.size:
+        raise ValueError(f"x0 must hold at least one number, got an array of shape {array.shape}")
+    flat = array.astype(np.float64).ravel()
+    if not np.isfinite(flat).all():
+        raise ValueError(f"x0 must be finite, got {flat[~np.isfinite(flat)][0]} among its numbers")
+    return flat, array.shape
+
+
+def check_bounds(bounds: Any, x0: Vector, shape: tuple[int, ...]) -> Box | None:
+    """SciPy's Bounds, or a pair for each number of x0 with None for no bound."""
+    if bounds is None:
+        return None
+    try:
+        if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
+            sides = [np.asarray(side, dtype=np.float64) for side in (bounds.lb, bounds.ub)]
+            lower, upper = (np.broadcast_to(side, shape).flatten() for side in sides)
+        else:
+            pairs = [(low, high) for low, high in bounds]
+            lower = np.array([-np.inf if low is None else low for low, _ in pairs], np.float64)
+            upper = np.array([np.inf if high is None else high for _, high in pairs], np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "bounds must be a scipy.optimize.Bounds that fits x0 or a sequence of (low, high) "
+            f"pairs, got {_short(bounds)}"
+        ) from None
+    if lower.shape != x0.shape or upper.shape != x0.shape:
+        raise ValueError(f"bounds has {len(lower)} pairs, x0 has {len(x0)} numbers; give one each")
+    wrong = np.flatnonzero(~(lower <= upper))
+    if len(wrong):
+        i = wrong[0]
+        raise ValueError(f"bounds: ({lower[i]:g}, {upper[i]:g}) at position {i} is no interval")
+    outside = np.flatnonzero((x0 < lower) | (x0 > upper))
+    if len(outside):
+        i = outside[0]
+        raise ValueError(
+            f"x0 is outside its bounds: {x0[i]:g} is not in ({lower[i]:g}, {upper[i]:g}) at "
+            f"position {i}; start inside, e.g. from numpy.clip(x0, low, high)"
+        )
+    return Box(lower, upper)
+
+
+def check_settings(
+    n: int,
+    *,
+    lr: Any,
+    eps: Any,
+    compute_budget: Any,
+    memory_budget: Any,
+    decay: Any,
+    ftol: Any,
+    nonfinite: Any,
+) -> dict[str, Any]:
+    """The numbers that decide a run, as plain Python numbers; None where the rule decides."""
+    given = {
+        name: value
+        for name, value in {"lr": lr, "eps": eps, "decay": decay}.items()
+        if value is not None
+    }
+    check_group(given)
+    B, m = (
+        None if value is None else check_count(name, value)
+        for name, value in (("compute_budget", compute_budget), ("memory_budget", memory_budget))
+    )
+    check_budgets(1 if B is None else B, m, n)
+    if ftol is not None:
+        # The words for a learning rate fit a tolerance: finite and not negative.
+        try:
+            check_group({"lr": ftol})
+        except ValueError as error:
+            raise ValueError(str(error).replace("lr", "ftol", 1)) from None
+    return {
+        **{name: float(given[name]) if name in given else None for name in ("lr", "eps", "decay")},
+        "compute_budget": B,
+        "memory_budget": m,
+        "ftol": None if ftol is None else float(ftol),
+        "nonfinite": check_choice("nonfinite", nonfinite, NONFINITE),
+    }
+
+
+def check_limit(name: str, value: Any) -> int | None:
+    """A whole number of at least 1, or None; SciPy's users write 1e5 for one, too."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None else check_count(name, value)
+
+
+def check_random(rng: Any) -> np.random.Generator:
+    """None, a seed or a generator."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"rng must be None, a seed or a numpy.random.Generator, got {_short(rng)}"
+        ) from None
+
+
+def check_seconds(name: str, value: Any, least: str = "above 0") -> float:
+    """A finite number of seconds."""
+    seconds = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1
+    if not isfinite(seconds) or seconds < 0 or (least == "above 0" and not seconds):
+        raise ValueError(f"{name} must be a finite number of seconds {least}, got {value!r}")
+    return float(seconds)
+
+
+def check_values(values: Any, count: int) -> Vector:
+    """`count` real numbers, NaN and infinities included, as a new float64 vector."""
+    try:
+        array = np.asarray(values)
+        if array.dtype == object:
+            array = np.array([_real(value) for value in array.ravel()]).reshape(array.shape)
+    except (TypeError, ValueError):
+        array = np.asarray("no")
+    if array.dtype.kind not in "biuf":
+        kind = "complex numbers" if array.dtype.kind == "c" else _short(values)
+        raise ValueError(f"values must be {count} real numbers, got {kind}")
+    if array.size != count or prod(array.shape[1:]) != 1:
+        raise ValueError(
+            f"values must be {count} numbers, one for each point asked for, got an array of shape "
+            f"{array.shape}"
+        )
+    return array.astype(np.float64).ravel()
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError
+    return float(value)
+
+
+def fingerprint(*arrays: Vector) -> str:
+    """Tells vectors apart in a saved state that need not hold them."""
+    digest = sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

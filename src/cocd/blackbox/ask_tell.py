@@ -1,0 +1,298 @@
+"""`AskTell`: the caller evaluates, wherever and however."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult
+
+from ..errors import NonFiniteLoss
+from .arguments import (
+    check_bounds,
+    check_limit,
+    check_random,
+    check_settings,
+    check_start,
+    check_values,
+    fingerprint,
+)
+from .executors.engine import FAILURES
+from .methods.plain import Plain
+from .methods.rule import FTOL, Matrix, Points, Rule, Vector, holds
+from .phase import CONVERGED, FAILED, MAXFEV, MAXITER, RUNNING, STUCK, VERSION, Phase, refuse_state
+
+EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
+
+_LIMITS = (MAXFEV, MAXITER)
+_UNDER_WAY = "the search is under way"
+
+
+class AskTell:
+    """A search whose evaluations are made by the caller.
+
+    `ask` gives points as the rows of an array; `tell` takes their values, all at once or some at
+    a time (``tell(values, index=rows)``), NaN for an evaluation that failed. When the last value
+    of a batch has been told the next batch is ready. Arguments as for `minimize`.
+
+    >>> import cocd
+    >>> search = cocd.AskTell([3.0, -2.0], lr=0.2, eps=0.1, compute_budget=1, maxfev=200)
+    >>> while not search.done:
+    ...     points = search.ask()
+    ...     search.tell([((p - 1) ** 2).sum() for p in points])
+    >>> search.result.x.round(3), search.result.nfev
+    (array([1., 1.]), ...)
+    """
+
+    def __init__(
+        self,
+        x0: Any,
+        *,
+        lr: float | None = None,
+        eps: float | None = None,
+        compute_budget: int | None = None,
+        memory_budget: int | None = None,
+        decay: float | None = None,
+        bounds: Any = None,
+        maxfev: int | None = None,
+        maxiter: int | None = None,
+        ftol: float | None = FTOL,
+        nonfinite: str = "skip",
+        rng: Any = None,
+    ) -> None:
+        start, self._shape = check_start(x0)
+        box = check_bounds(bounds, start, self._shape)
+        options = check_settings(
+            len(start),
+            lr=lr,
+            eps=eps,
+            compute_budget=compute_budget,
+            memory_budget=memory_budget,
+            decay=decay,
+            ftol=ftol,
+            nonfinite=nonfinite,
+        )
+        self._maxfev, self._maxiter = check_limit("maxfev", maxfev), check_limit("maxiter", maxiter)
+        if self._maxfev is None and self._maxiter is None:
+            self._maxfev = EVALUATIONS * (len(start) + 1)
+        self._settings: dict[str, Any] = {
+            "shape": list(self._shape),
+            "x0": fingerprint(start),
+            "bounds": None if box is None else fingerprint(*box),
+            **options,
+        }
+        self._nonfinite = options.pop("nonfinite")
+        generator = check_random(rng)
+        self._rule: Rule
+        if options["lr"] is None:
+            from .methods.auto import Auto
+
+            self._rule = Auto(
+                start, bounds=box, nonfinite=self._nonfinite, rng=generator, **options
+            )
+        else:
+            self._rule = Plain(start, bounds=box, rng=generator, **options)
+        self._best, self._fun = start.copy(), np.nan
+        self._nfev = self._nfailed = self._streak = 0
+        self._status, self._message = RUNNING, _UNDER_WAY
+        self._phase: Phase | None = None
+        self._begin(None)
+
+    # --- the caller's side ---------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to evaluate."""
+        return self._status != RUNNING
+
+    @property
+    def x(self) -> NDArray[np.float64]:
+        """The best point seen so far, x0 before there is one; in the shape of x0."""
+        return self._best.reshape(self._shape).copy()
+
+    @property
+    def fun(self) -> float:
+        """Its value, NaN before there is one."""
+        return float(self._fun)
+
+    @property
+    def nfev(self) -> int:
+        """Values told so far, those that were not finite included."""
+        return self._nfev
+
+    @property
+    def nit(self) -> int:
+        """Whole steps made."""
+        return self._rule.nit
+
+    @property
+    def pending(self) -> NDArray[np.intp]:
+        """Rows of the batch that is out whose values have not been told."""
+        return np.empty(0, np.intp) if self._phase is None else np.flatnonzero(~self._phase.told)
+
+    @property
+    def result(self) -> OptimizeResult:
+        """The best point seen so far, and why the search ended if it has."""
+        return OptimizeResult(
+            x=self.x,
+            fun=self.fun,
+            nfev=self._nfev,
+            nit=self._rule.nit,
+            nfailed=self._nfailed,
+            status=self._status,
+            success=self._status == CONVERGED,
+            message=self._message,
+        )
+
+    def ask(self) -> Matrix:
+        """The points to evaluate, one a row; the same ones until all their values are told."""
+        return np.array(self.points())
+
+    def points(self) -> Points:
+        """The same without a copy: to be read, row by row, and not to be written."""
+        if self._phase is None:
+            raise ValueError(f"there is nothing to ask, the search is done: {self._message}")
+        self._asked = True
+        return self._phase.points
+
+    def tell(self, values: Any, index: Any = None) -> None:
+        """The values of the points asked for, or of those whose rows `index` names.
+
+        NaN and infinite values are failed evaluations: they are counted and otherwise skipped,
+        or refused with `NonFiniteLoss` if ``nonfinite="raise"``. What is refused changes nothing.
+        """
+        phase = self._phase
+        if phase is None or not self._asked:
+            why = "the search is done" if phase is None else "call ask() first"
+            raise ValueError(f"tell is out of turn: {why}")
+        rows = phase.rows(index)
+        new = check_values(values, len(rows))
+        finite = np.isfinite(new)
+        if self._nonfinite == "raise" and not finite.all():
+            raise NonFiniteLoss(
+                f"{np.sum(~finite)} of {len(new)} values are not finite, the first is "
+                f"{new[~finite][0]}; nothing has been changed"
+            )
+        if phase.opening and not np.isfinite(new[rows == 0]).all():
+            raise NonFiniteLoss(
+                f"fun is {new[rows == 0][0]} at x0; start where it can be evaluated and is finite"
+            )
+        new[~finite] = np.nan
+        self._learn(phase.points, rows, new)
+        self._phase = phase.answered(rows, new)
+        if self._phase.told.all():
+            self._close(self._phase)
+
+    # --- counting ------------------------------------------------------------------------------
+
+    def _learn(self, points: Points, rows: NDArray[np.intp], new: Vector) -> None:
+        self._nfev += len(new)
+        self._nfailed += int(np.isnan(new).sum())
+        if np.isnan(new).all():
+            return
+        k = int(np.nanargmin(new))
+        if not new[k] >= self._fun:  # also when nothing has been seen yet
+            self._best, self._fun = np.array(points[int(rows[k])]), new[k]
+
+    def _close(self, phase: Phase) -> None:
+        """All values of a phase are there."""
+        for failed in np.isnan(phase.values).tolist():
+            self._streak = self._streak + 1 if failed else 0
+        if phase.last:
+            self._finish(*self._verdict)
+            return
+        try:
+            self._rule.tell(phase.values)
+        except NonFiniteLoss as error:
+            self._finish(STUCK, f"the method cannot go on: {error}")
+        else:
+            self._begin(phase.points)
+
+    def _begin(self, before: Points | None) -> None:
+        """The next phase, or the end; `before` are the points of the phase that is over."""
+        self._status, self._asked = RUNNING, False
+        self._verdict = self._judge()
+        if self._verdict[0] == RUNNING:
+            # One evaluation is kept for the last iterate, which nobody would see otherwise.
+            limit = None if self._maxfev is None else self._maxfev - self._nfev - 1
+            if len(points := self._rule.ask(limit)):
+                self._phase = Phase.of(points, limit, last=False, opening=not self._nfev)
+                return
+            self._verdict = MAXFEV, f"stopped at maxfev={self._maxfev}"
+        fits = self._maxfev is None or self._nfev < self._maxfev
+        if self._verdict[0] != FAILED and fits and not self._seen(before):
+            here = self._rule.x[None].copy()
+            self._phase = Phase.of(here, None, last=True, opening=not self._nfev)
+        else:
+            self._finish(*self._verdict)
+
+    def _judge(self) -> tuple[int, str]:
+        if self._streak >= FAILURES:
+            return FAILED, f"{self._streak} evaluations in a row failed or were not finite"
+        if self._rule.converged:
+            return CONVERGED, self._rule.converged
+        if self._maxiter is not None and self._rule.nit >= self._maxiter:
+            return MAXITER, f"stopped at maxiter={self._maxiter}"
+        if self._maxfev is not None and self._nfev >= self._maxfev:
+            return MAXFEV, f"stopped at maxfev={self._maxfev}"
+        return RUNNING, _UNDER_WAY
+
+    def _seen(self, before: Points | None) -> bool:
+        """Whether the current iterate has been evaluated."""
+        if not self._nfev:
+            return False
+        x = self._rule.x
+        return np.array_equal(x, self._best) or (before is not None and holds(before, x))
+
+    def _finish(self, status: int, message: str) -> None:
+        self._phase, self._status, self._message = None, status, message
+
+    def stop(self, status: int, message: str) -> None:
+        """End the search from outside."""
+        self._finish(status, message)
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed search needs, partial answers included: data alone, copied."""
+        return {
+            "version": VERSION,
+            "method": type(self._rule).__name__,
+            "settings": dict(self._settings),
+            "limits": [self._maxfev, self._maxiter],
+            "rule": self._rule.state_dict(),
+            "best": self._best.copy(),
+            "fun": float(self._fun),
+            "counts": [self._nfev, self._nfailed, self._streak],
+            "verdict": list(self._verdict),
+            "end": [self._status, self._message],
+            "asked": self._asked,
+            "phase": None if self._phase is None else self._phase.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where a saved search stopped; a state of another problem is refused whole.
+
+        The limits (`maxfev`, `maxiter`) are this object's: a search that ended at lower ones goes
+        on.
+        """
+        refuse_state(state, type(self._rule).__name__, self._settings)
+        backup = self._rule.state_dict()
+        try:
+            self._rule.load_state_dict(state["rule"])
+            best, fun = np.array(state["best"], dtype=np.float64), float(state["fun"])
+            nfev, nfailed, streak = map(int, state["counts"])
+            (verdict, why), (status, message) = state["verdict"], state["end"]
+            other = state["limits"] != [self._maxfev, self._maxiter] and verdict in _LIMITS
+            saved, asked = state["phase"], bool(state["asked"])
+            over = saved is None or (other and saved["last"])
+            phase = None if over else Phase.restored(saved, self._rule)
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+            self._rule.load_state_dict(backup)
+            raise ValueError(f"state is damaged: {error!r}") from None
+        self._best, self._fun, self._phase, self._asked = best, fun, phase, asked
+        self._nfev, self._nfailed, self._streak = nfev, nfailed, streak
+        self._verdict, self._status, self._message = (int(verdict), str(why)), status, message
+        if other and over:
+            self._begin(None)

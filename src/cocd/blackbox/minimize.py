@@ -1,0 +1,294 @@
+"""`minimize`: ask, evaluate, tell, save, call back. `scipy_method`: the same inside SciPy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from ..errors import NonFiniteLoss
+from ..parts.interrupts import Interrupts
+from ..parts.warn import warn
+from . import checkpoint as files
+from .arguments import check_seconds
+from .ask_tell import AskTell
+from .executors.engine import Answers, Engine, TooManyFailures, evaluate
+from .executors.task import Task
+from .executors.workers import engine
+from .methods.rule import FTOL
+from .phase import FAILED, INTERRUPTED, STOPPED
+
+
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any,
+    *,
+    args: Any = (),
+    lr: float | None = None,
+    eps: float | None = None,
+    compute_budget: int | None = None,
+    memory_budget: int | None = None,
+    decay: float | None = None,
+    bounds: Any = None,
+    maxfev: int | None = None,
+    maxiter: int | None = None,
+    ftol: float | None = FTOL,
+    workers: Any = 1,
+    vectorized: bool = False,
+    callback: Callable[[OptimizeResult], Any] | None = None,
+    nonfinite: str = "skip",
+    timeout: float | None = None,
+    checkpoint: Any = None,
+    checkpoint_every: float = 60.0,
+    rng: Any = None,
+) -> OptimizeResult:
+    """Minimise a function of a vector that can be evaluated and not differentiated.
+
+    With an `lr` this is the paper's method, number for number what `cocd.CoCD` does; without one
+    the step size is found. The result is the best point seen, so never worse than x0.
+
+    Args:
+        fun: ``fun(x, *args)`` gives a number; x is float64, in the shape of x0, and a copy.
+        x0: where to start; of any shape, which the result has, too. `fun` must be finite there.
+        args: further arguments of `fun`.
+        lr: the learning rate; None to find it.
+        eps: the radius of the probes; None for one from the rounding of float64, the scale of x
+            and the noise of `fun`, which takes ten evaluations to measure.
+        compute_budget: B, coordinates probed a step; with an `lr` 32 (or `memory_budget`, or n).
+        memory_budget: m, estimates remembered; None for all n.
+        decay: gamma, on every remembered estimate at every step; with an `lr` 1.
+        bounds: `scipy.optimize.Bounds`, or a pair (low, high) for each number of x0, row by row,
+            with None for no bound. Probes and iterates stay inside.
+        maxfev: evaluations at most, the last one kept for the last iterate. By default 1000
+            (n + 1) if there is no `maxiter` either.
+        maxiter: steps at most; one more evaluation looks at where they led.
+        ftol: converged when a sweep over all coordinates changes `fun` by no more than `ftol`
+            times max(`|fun|`, 1); None never to be.
+        workers: a number of processes (-1: one on each core), a `concurrent.futures` executor, a
+            Dask client, a pool, or anything that is called like `map`.
+        vectorized: `fun` takes an (n, k) array of k points and gives k values.
+        callback: ``callback(intermediate_result)`` after each step, with the best x and fun so
+            far, nfev and nit. It may raise StopIteration.
+        nonfinite: "skip" keeps old estimates where an evaluation failed, "raise" raises
+            `NonFiniteLoss` where a value is not finite.
+        timeout: seconds that one evaluation may take; for processes and executors.
+        checkpoint: a file that holds the whole state. If it is there the run continues from it;
+            a run that is finished gives its result at once.
+        checkpoint_every: seconds between two writings; 0 for one after each phase of a step.
+        rng: a seed or a generator, for what is drawn at random.
+
+    Returns:
+        `scipy.optimize.OptimizeResult` with x, fun, nfev, nit, success, status, message; nfailed
+        (evaluations given up), nretried (evaluations made twice) and failures (why they were
+        given up: a list of reasons, each with its number).
+
+        | status | why the run ended |
+        | --: | --- |
+        | 0 | converged (`success`) |
+        | 1 | `maxfev` |
+        | 2 | `maxiter` |
+        | 3 | 50 evaluations, or 10 workers, in a row failed |
+        | 4 | the method cannot go on: x overflows, with too large an `lr` |
+        | 5 | Ctrl-C |
+        | 99 | the callback raised StopIteration |
+
+    Raises:
+        NonFiniteLoss: `fun` is not finite at x0 or fails there.
+
+    >>> import cocd
+    >>> result = cocd.minimize(lambda x: ((x - 1) ** 2).sum(), [3.0, -2.0], lr=0.2, eps=0.1)
+    >>> result.x.round(3), result.success
+    (array([1., 1.]), True)
+    """
+    search = AskTell(
+        x0,
+        lr=lr,
+        eps=eps,
+        compute_budget=compute_budget,
+        memory_budget=memory_budget,
+        decay=decay,
+        bounds=bounds,
+        maxfev=maxfev,
+        maxiter=maxiter,
+        ftol=ftol,
+        nonfinite=nonfinite,
+        rng=rng,
+    )
+    for name, value in (("fun", fun), ("callback", callback)):
+        if not callable(value) and not (name == "callback" and value is None):
+            raise ValueError(f"{name} must be a function, got {value!r}")
+    seconds = None if timeout is None else check_seconds("timeout", timeout)
+    every = check_seconds("checkpoint_every", checkpoint_every, "and not negative")
+    task = Task(fun, args if isinstance(args, tuple) else (args,), search.x.shape, bool(vectorized))
+    run = _Run(search, engine(workers, task, seconds), callback, _path(checkpoint), every)
+    return run.to_the_end()
+
+
+class _Run:
+    """The loop around a search."""
+
+    def __init__(
+        self,
+        search: AskTell,
+        engine: Engine,
+        callback: Callable[[OptimizeResult], Any] | None,
+        path: Path | None,
+        every: float,
+    ) -> None:
+        self._search, self._engine, self._callback = search, engine, callback
+        self._path, self._every = path, every
+        self._answers = Answers(engine.count)
+        if path is not None and path.exists():
+            self._resume(path)
+        self._saved = monotonic()
+
+    def to_the_end(self) -> OptimizeResult:
+        """Until the search is done, Ctrl-C, or the callback has had enough."""
+        search = self._search
+        if search.done:  # a finished run was loaded
+            return self._result()
+        end: tuple[int, str] | None = None
+        with Interrupts() as interrupts:
+            try:
+                while not search.done:
+                    self._phase(interrupts)
+            except KeyboardInterrupt:
+                end = INTERRUPTED, "interrupted"
+            except TooManyFailures as error:
+                self._tell()
+                if np.isnan(search.fun):
+                    raise NonFiniteLoss(f"fun could not be evaluated at x0: {error}") from None
+                end = FAILED, str(error)
+            finally:
+                self._engine.close()
+                # A second Ctrl-C, while the workers were stopped, has what it asked for.
+                interrupts.waiting = None
+            if self._path is not None:
+                files.save(self._path, self._state())
+        if end is not None:  # after saving: the same call goes on from here
+            search.stop(end[0], f"{end[1]}; {_best(search)}")
+        return self._result()
+
+    def _phase(self, interrupts: Interrupts) -> None:
+        search, answers = self._search, self._answers
+        points, rows, steps = search.points(), search.pending.tolist(), search.nit
+        answers.begin(len(points), opening=not search.nfev)
+        interrupts.deliver()
+        interrupts.window = True
+        try:
+            evaluate(self._engine, points, rows, answers)
+        except KeyboardInterrupt:
+            self._tell()  # what has come back may hold the best point
+            raise
+        finally:
+            interrupts.window = False
+        self._tell()
+        if self._callback is not None and search.nit > steps:
+            interrupts.window = True
+            try:
+                self._callback(self._result())
+            except StopIteration:
+                search.stop(STOPPED, "the callback raised StopIteration")
+            finally:
+                interrupts.window = False
+        if self._path is not None and monotonic() - self._saved >= self._every:
+            files.save(self._path, self._state())
+            self._saved = monotonic()
+
+    def _tell(self) -> None:
+        answers = self._answers
+        rows = np.flatnonzero(answers.told)
+        if not len(rows):
+            return
+        try:
+            self._search.tell(answers.values[rows], rows)
+        except NonFiniteLoss as error:
+            why = list(answers.reasons)[-1]
+            raise NonFiniteLoss(f"{error} ({why})") from None
+        answers.begin(0)
+
+    def _result(self) -> OptimizeResult:
+        result = self._search.result
+        result.nretried = self._answers.retried
+        result.failures = list(self._answers.reasons.items())
+        return result
+
+    def _state(self) -> dict[str, Any]:
+        answers = self._answers
+        return {
+            "search": self._search.state_dict(),
+            "retried": answers.retried,
+            "failures": dict(answers.reasons),
+        }
+
+    def _resume(self, path: Path) -> None:
+        state = files.load(path)
+        try:
+            self._search.load_state_dict(state["search"])
+            self._answers.retried = int(state["retried"])
+            self._answers.reasons = {str(why): int(k) for why, k in state["failures"].items()}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"checkpoint {path} lacks {error}; delete it to start anew") from None
+        except ValueError as error:
+            raise ValueError(
+                f"checkpoint {path} cannot be continued: {error}; delete it or name another file"
+            ) from None
+
+
+def _best(search: AskTell) -> str:
+    return "x is the best point seen" if np.isfinite(search.fun) else "no point has been seen"
+
+
+def _path(checkpoint: Any) -> Path | None:
+    if checkpoint is None:
+        return None
+    try:
+        path = Path(checkpoint)
+    except TypeError:
+        raise ValueError(f"checkpoint must be the path of a file, got {checkpoint!r}") from None
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ValueError(f"checkpoint={str(path)!r} must be a file in a directory that exists")
+    return path
+
+
+def scipy_method(fun: Callable[..., Any], x0: Any, args: Any = (), **options: Any) -> Any:
+    """`minimize` as a method of SciPy.
+
+    Every keyword of `cocd.minimize` may be given in ``options``; SciPy's ``tol`` is `ftol`. A
+    gradient or Hessian is not used, constraints are refused. As in SciPy the callback gets the
+    result so far if its argument is called ``intermediate_result``, else x.
+
+    >>> import cocd, scipy.optimize
+    >>> result = scipy.optimize.minimize(
+    ...     lambda x: ((x - 1) ** 2).sum(), [3.0, -2.0], method=cocd.scipy_method,
+    ...     options={"lr": 0.2, "eps": 0.1})
+    >>> result.x.round(3)
+    array([1., 1.])
+    """
+    if np.any(options.pop("constraints", ())):
+        raise ValueError(
+            "constraints are not supported; use bounds, or return numpy.inf where they do not hold"
+        )
+    for name in ("jac", "hess", "hessp"):
+        if callable(options.pop(name, None)):
+            warn(f"cocd does not use {name}: it evaluates fun alone", RuntimeWarning)
+    options.pop("disp", None)
+    if (tol := options.pop("tol", None)) is not None:
+        options.setdefault("ftol", tol)
+    unknown = sorted(set(options) - set(inspect.signature(minimize).parameters))
+    if unknown:
+        raise ValueError(f"options: {', '.join(unknown)} is no option of cocd.minimize")
+    callback = options.pop("callback", None)
+    if callable(callback) and list(inspect.signature(callback).parameters) != [_BY_NAME]:
+        options["callback"] = lambda result: callback(result.x)
+    elif callback is not None:
+        options["callback"] = callback
+    return minimize(fun, x0, args=args, **options)
+
+
+_BY_NAME = "intermediate_result"

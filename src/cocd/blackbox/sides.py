@@ -1,0 +1,42 @@
+"""Where the probes of a block go: both sides of each coordinate, one where bounds leave no room."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .methods.rule import Box, Vector
+
+
+class Sides(NamedTuple):
+    """Where the coordinates of a block go, NaN where one stays, and the divisors (eq. 3)."""
+
+    block: NDArray[np.intp]
+    up: Vector
+    down: Vector
+    width: Vector
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Which of the two sides of each coordinate are evaluated, (B, 2)."""
+        return ~np.isnan(np.stack([self.up, self.down], axis=1))
+
+
+def sides_of(block: NDArray[np.intp], x: Vector, h: Vector, box: Box | None) -> Sides:
+    """The sides of the coordinates `block`, which stand at x, with radii h and bounds `box`."""
+    return Sides(block, x + h, x - h, 2 * h) if box is None else _inside(block, x, h, box)
+
+
+def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Sides:
+    """Both sides where both have room, else the one with more room, up to the face if need be."""
+    above, below = box.upper - x, x - box.lower
+    central = (x + h <= box.upper) & (x - h >= box.lower)
+    use_up = central | (above >= below)
+    use_down = central | ~use_up
+    reach = np.where(central, h, np.minimum(h, np.maximum(above, below)))
+    up = np.where(use_up & (above > 0), np.minimum(x + reach, box.upper), np.nan)
+    down = np.where(use_down & (below > 0), np.maximum(x - reach, box.lower), np.nan)
+    width = np.where(central, 2 * h, np.where(reach > 0, reach, 1.0))
+    return Sides(block, up, down, width)

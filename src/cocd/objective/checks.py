@@ -1,0 +1,60 @@
+"""How much of a disagreement with the closure rounding can explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from ..parts.evaluation import scalar
+
+# Steps after which an engine is held against the model again. A prime, so that sweeps of a round
+# number of steps come by with other tensors.
+RECHECK = 61
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in short."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def disagreement(traced: Any, actual: Any) -> str:
+    """What is wrong with the traced pass at the unperturbed point, or nothing."""
+    here, there = scalar(traced), scalar(actual)
+    dtype = actual.dtype if isinstance(actual, Tensor) else torch.float64
+    if here == there or (here != here and there != there):  # infinite, or both NaN
+        return ""
+    finite = abs(here) < inf and abs(there) < inf
+    if finite and abs(here - there) <= 64 * torch.finfo(dtype).eps * max(abs(here), abs(there)):
+        return ""
+    return f"the traced pass gives {here:.9g} at the unperturbed point, the model {there:.9g}"
+
+
+def magnitude(output: Any, summed: bool) -> float:
+    """How large outputs are: losses near zero are differences of these, and rounded as such."""
+    tensors = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.numel()]
+    largest = max((float(t.abs().max()) for t in tensors), default=0.0)
+    return largest * len(tensors[0].reshape(-1)) if summed else largest
+
+
+def noise(evaluate: Callable[[], float], loss: float, parameters: Iterable[Tensor]) -> float:
+    """How far the closure's loss goes when all weights move by rounding alone.
+
+    Layers that divide by a small deviation amplify it beyond any bound that could be given.
+    """
+    weights = [p.detach() for p in parameters]
+    saved, worst = [w.clone() for w in weights], 0.0
+    try:
+        for k in (-2, -1, 1, 2):
+            for w, old in zip(weights, saved, strict=True):
+                signs = torch.arange(w.numel(), device=w.device).view(w.shape) % 2 * 2 - 1
+                w.copy_(old + k * torch.finfo(w.dtype).eps * signs * old)
+            worst = max(worst, abs(evaluate() - loss))
+    finally:
+        for w, old in zip(weights, saved, strict=True):
+            w.copy_(old)
+    return worst

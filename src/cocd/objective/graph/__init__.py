@@ -1,0 +1,1 @@
+"""The model as a graph of calls."""

@@ -1,0 +1,1 @@
+"""Fused loops for chains of layers."""

@@ -1,0 +1,207 @@
+"""Fused loops for the corrections where the time is, with numba (``cocd[fast]``).
+
+Plain tensor operations pass over the stacked activations once for every operation; these loops
+read the small change and the cached activations and write the result, nothing in between.
+numba rather than a C++ extension: it needs no compiler on the user's machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import EngineWarning
+from ...parts.warn import warn
+
+_state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0", "used": False}
+
+_TYPES = (torch.float32, torch.float64)
+
+_WORTH_THREADS = 200_000  # elementary operations: about 0.1 ms on one core
+
+NONE, TANH, RELU, SILU = 0, 1, 2, 3  # what is applied at the end of a loop
+
+
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Is numba there, and of use?"""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import numba
+
+        from . import conv_batch_last_loops as _lanes  # noqa: F401
+
+        why = "NUMBA_DISABLE_JIT is set" if getattr(numba.config, "DISABLE_JIT", 0) else ""
+    except Exception as error:  # whatever an installation that is not whole may raise
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        warn(
+            f"numba is installed and cannot be used ({why}); plain tensor operations take its "
+            "place, with the same numbers, more slowly",
+            EngineWarning,
+        )
+    return not why
+
+
+def _after_fork() -> None:
+    """The threads of the loops stay with the parent; a child that called them would be ended."""
+    _state["on"] = _state["on"] and not _state["used"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def enabled() -> bool:
+    """Are the fused loops in use?"""
+    return _state["on"] and available()
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Plain tensor operations alone, for comparison."""
+    before = _state["on"]
+    _state["on"] = False
+    try:
+        yield
+    finally:
+        _state["on"] = before
+
+
+def suits(*tensors: Tensor) -> bool:
+    """Are these tensors something the loops can read?"""
+    first = tensors[0].dtype
+    return first in _TYPES and all(t.dtype is first and t.is_cpu for t in tensors)
+
+
+def _loops(work: int) -> Any:
+    """The compiled loops, on as many threads as pay for `work` elementary operations."""
+    _set_threads(work)
+    from . import loops as _loops
+
+    return _loops
+
+
+def lanes(work: int) -> Any:
+    """Those that have the samples last."""
+    _set_threads(work)
+    from . import conv_batch_last_loops as _lanes
+
+    return _lanes
+
+
+def _set_threads(work: int) -> None:
+    import numba
+
+    _state["used"] = True
+
+    # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
+    # this one for what is done before another has woken up.
+    limit = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
+    torchs = torch.get_num_threads()
+    numba.set_num_threads(min(torchs, limit) if work > _WORTH_THREADS else 1)
+    if torch.get_num_threads() != torchs:  # numba's start set the one OpenMP that both use
+        torch.set_num_threads(torchs)
+
+
+def move_units(
+    x: Tensor, base: Tensor, before: Tensor, units: Any, features: Any, steps: Tensor, act: int,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """What moved weights of a linear layer add to their units: see `_loops.move_units`."""
+    _loops(out.numel()).move_units(
+        x.numpy(), base.numpy(), before.numpy(), units, features, steps.numpy(), act, out.numpy()
+    )
+
+
+def _each(starts: tuple[int, ...], change: Tensor) -> Any:
+    return np.array(starts if len(starts) > 1 else starts * len(change))
+
+
+def rank_one(
+    base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int, out: Tensor
+) -> None:
+    """A changed unit's correction, and the activation: see `_loops.rank_one`."""
+    _loops(out.numel()).rank_one(
+        base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, out.numpy()
+    )
+
+
+def activate(x: Tensor, act: int, out: Tensor) -> None:
+    """The activation alone, of a contiguous tensor."""
+    _loops(x.numel()).activate(x.view(-1).numpy(), act, out.view(-1).numpy())
+
+
+def correct_and_pool(
+    delta: Tensor, filters: Tensor, base: Tensor, geometry: tuple[int, ...], act: int, out: Tensor
+) -> None:
+    """A changed input channel's correction, max-pooled: see `_loops.correct_and_pool`."""
+    _loops(out.numel() * filters.shape[0]).correct_and_pool(
+        delta.numpy(), filters.numpy(), base.numpy(), geometry, act, out.numpy()
+    )
+
+
+def move_and_pool(
+    x: Tensor, base: Tensor, where: Tensor, steps: Tensor, geometry: tuple[int, ...], act: int,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """A moved filter element's effect, max-pooled: see `_loops.move_and_pool`."""
+    _loops(out.numel() * 4).move_and_pool(
+        x.numpy(), base.numpy(), where.numpy(), steps.numpy(), geometry, act, out.numpy()
+    )
+
+
+def rank_one_through(
+    base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int,
+    before: Tensor, weight: Tensor, out: Tensor,
+) -> None:  # fmt: skip
+    """`rank_one` and the small linear layer behind it: see `_loops.rank_one_through`."""
+    _loops(len(change) * base.numel()).rank_one_through(
+        base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, before.numpy(),
+        weight.numpy(), out.numpy(),
+    )  # fmt: skip
+
+
+def padded(tensor: Tensor) -> Tensor:
+    """The last dimension filled up with zeros: whole vectors of numbers, no single ones."""
+    missing = -tensor.shape[-1] % 32
+    return F.pad(tensor, (0, missing)) if missing else tensor.contiguous()
+
+
+def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: Tensor) -> None:
+    """`activate` and the small linear layer behind it: see `_loops.activate_through`."""
+    _loops(x.numel()).activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())
+
+
+def squared(difference: Tensor, residual: Tensor) -> Tensor:
+    """The sums of d (d + 2 r) over all but the first dimension, in float64."""
+    totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
+    _loops(difference.numel()).squared(
+        difference.reshape(len(difference), -1).numpy(), residual.reshape(-1).numpy(),
+        totals.numpy(),
+    )  # fmt: skip
+    return totals
+
+
+def cross_entropy(difference: Tensor, base: Tensor, labels: Tensor) -> Tensor:
+    """Changes of the summed cross-entropy, float64: difference (K, N, classes), base (N, classes).
+
+    See `_loops.cross_entropy`, which has the samples last.
+    """
+    totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
+    _loops(8 * difference.numel()).cross_entropy(
+        difference.mT.contiguous().numpy(), base.T.contiguous().numpy(),
+        base.softmax(1).T.contiguous().numpy(), base.double().logsumexp(1).numpy(),
+        labels.numpy(), totals.numpy(),
+    )  # fmt: skip
+    return totals

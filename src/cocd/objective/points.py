@@ -1,0 +1,168 @@
+"""Losses at points that differ in all parameters, as random directions give them, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import isfinite, sqrt
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import EngineWarning
+from ..parts.evaluation import Evaluations
+from ..parts.warn import warn
+from .batched import batched_losses
+from .checks import RECHECK, first_line, noise
+from .graph.tracing import given_names
+from .stacking import bytes_of, tensors_in
+
+if TYPE_CHECKING:
+    from .traced_closure import Closure
+
+_MOST = 1024
+_RADIUS = 0.1  # at least, root mean square: a small one would leave little but rounding to compare
+
+
+def at_once(closure: Closure, tensors: list[Tensor]) -> int:
+    """How many points can be taken at a time; 0 where one after the other is as good."""
+    objective = closure.objective
+    objective._follow_model(given_names(objective.model, closure.inputs))
+    if not objective._stackable or objective._engine == "sequential":
+        return 0
+    parameters: list[Tensor] = list(objective.model.parameters())
+    known = all(id(tensor) in objective._names for tensor in tensors)
+    wide = all(p.dtype in (torch.float32, torch.float64) for p in parameters)
+    # A convolution whose filters differ from point to point becomes one in groups, a slow one.
+    if not known or not wide or any(p.dim() > 2 for p in parameters):
+        return 0
+    largest = max(bytes_of(tensors), bytes_of(closure.inputs), _hidden(parameters, closure.inputs))
+    if objective.model.training:  # every point gets its own buffers
+        largest += bytes_of(list(objective.model.buffers()))
+    return int(min(_MOST, objective.memory_limit // max(largest, 1)))
+
+
+def _hidden(parameters: list[Tensor], inputs: Any) -> int:
+    """Bytes of the widest activation: the rows of the inputs, as wide as a layer's weight."""
+    rows = sum(t.numel() // max(t.shape[-1], 1) if t.dim() else 1 for t in tensors_in(inputs))
+    return rows * max((len(p) * p.element_size() for p in parameters if p.dim()), default=1)
+
+
+def losses_at(
+    closure: Closure,
+    evaluate: Evaluations,
+    tensors: list[Tensor],
+    stacks: list[Tensor],
+    first: Callable[[], float],
+) -> tuple[float, list[float] | None]:
+    """The losses with the `tensors` as they stand in each layer of their `stacks`.
+
+    `first` asks the closure itself for the loss at the first of these points. That comes last, so
+    that a forward that leaves something behind leaves what it always does; the answer has it in
+    front. If the others cannot be had, or are not what the closure gives, they are None, and points
+    are taken one by one from now on.
+    """
+    objective = closure.objective
+    due = objective._stacks % RECHECK == 0
+    far = _far(tensors, stacks) if due else []
+    found, others, problem = [], [], ""
+    try:
+        found = _stacked(closure, evaluate, tensors, stacks)
+        others = _stacked(closure, evaluate, tensors, far) if due else []
+    except Warning:  # the user's filters made an error of it
+        raise
+    except Exception as error:  # whatever vmap does not expect
+        problem = first_line(error)
+    evaluate.rewind()
+    loss = first()
+    if not problem:
+        with _not_counted(closure, evaluate):
+            expected = [_closure_at(evaluate, tensors, far, k) for k in range(len(others))]
+            span = abs(expected[0] - expected[1]) if due else 0.0
+            pairs = zip([found[0], *others], [loss, *expected], strict=True)
+            problem = _problem(closure, evaluate, list(pairs), span)
+    if not problem:
+        objective._stacks += 1
+        objective.checks += 1
+        evaluate.count += len(found) - 1
+        return loss, found
+    objective._stackable = False
+    warn(
+        "points that differ in all parameters cannot be evaluated at once and are evaluated one "
+        f"by one from now on: {problem}",
+        EngineWarning,
+    )
+    return loss, None
+
+
+def _stacked(
+    closure: Closure, evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor]
+) -> list[float]:
+    objective = closure.objective
+    evaluate.rewind()
+    losses: list[float] = batched_losses(
+        objective.model,
+        {objective._names[id(t)]: stack for t, stack in zip(tensors, stacks, strict=True)},
+        closure.inputs,
+        lambda output: objective.loss(output, closure.target),
+    ).tolist()
+    return losses
+
+
+# --- never wrong in silence ------------------------------------------------------------------
+
+
+def _far(tensors: list[Tensor], stacks: list[Tensor]) -> list[Tensor]:
+    """Two points on both sides of x, in the direction of the first one but far enough."""
+    moves = [stack[0] - tensor for tensor, stack in zip(tensors, stacks, strict=True)]
+    squares = sum(float(move.double().square().sum()) for move in moves)
+    length = sqrt(squares / max(sum(move.numel() for move in moves), 1))
+    scale = max(1.0, _RADIUS / length) if length else 1.0
+    signs = (scale, -scale)
+    return [
+        torch.stack([torch.add(tensor, move, alpha=s) for s in signs])
+        for tensor, move in zip(tensors, moves, strict=True)
+    ]
+
+
+def _closure_at(
+    evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor], k: int
+) -> float:
+    saved = [tensor.detach().clone() for tensor in tensors]
+    try:
+        for tensor, stack in zip(tensors, stacks, strict=True):
+            tensor.copy_(stack[k])
+        return evaluate()
+    finally:
+        for tensor, old in zip(tensors, saved, strict=True):
+            tensor.copy_(old)
+
+
+@contextmanager
+def _not_counted(closure: Closure, evaluate: Evaluations) -> Iterator[None]:
+    count = evaluate.count
+    try:
+        yield
+    finally:
+        closure.objective.checks += evaluate.count - count
+        evaluate.count = count
+
+
+def _problem(
+    closure: Closure, evaluate: Evaluations, pairs: list[tuple[float, float]], span: float
+) -> str:
+    """What is wrong with the losses that were found beside the closure's, or nothing."""
+    like = evaluate.first
+    dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else torch.float64
+    unit = max(torch.finfo(dtype).eps, 1e-11)  # float64 can spare some
+    for found, expected in pairs:
+        if not isfinite(expected):
+            continue  # a run that explodes: what overflows first says nothing
+        allowed = 64 * unit * max(abs(expected), abs(found)) + 1e-3 * span
+        if isfinite(found) and abs(found - expected) <= allowed:
+            continue
+        rounding = 16 * noise(evaluate, evaluate(), closure.objective.model.parameters())
+        if not isfinite(found) or abs(found - expected) > rounding:
+            return f"a loss of {found:.9g} where the closure gives {expected:.9g}"
+    return ""

@@ -1,0 +1,71 @@
+"""Pooling, padding and resizing keep channels apart, so that a slab of channels stays one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..change import Change
+from ..kernels.maxpool import max_of_tiles, tile
+from ..registry import Call, rules, stacked
+
+# By the number of dimensions of their input; one less, and it is a sample without a batch.
+_AVERAGES: dict[Any, int] = {
+    nn.AvgPool1d: 3, nn.AvgPool2d: 4, nn.AvgPool3d: 5, nn.AdaptiveAvgPool1d: 3,
+    nn.AdaptiveAvgPool2d: 4, nn.AdaptiveAvgPool3d: 5, nn.ZeroPad1d: 3, nn.ZeroPad2d: 4,
+    nn.ZeroPad3d: 5, F.avg_pool1d: 3, F.avg_pool2d: 4, F.avg_pool3d: 5, F.adaptive_avg_pool1d: 3,
+    F.adaptive_avg_pool2d: 4, F.adaptive_avg_pool3d: 5, torch.avg_pool1d: 3,
+    torch.adaptive_avg_pool1d: 3,
+}  # fmt: skip
+_OTHERS: dict[Any, int] = {
+    nn.MaxPool1d: 3, nn.MaxPool2d: 4, nn.MaxPool3d: 5, nn.AdaptiveMaxPool1d: 3,
+    nn.AdaptiveMaxPool2d: 4, nn.AdaptiveMaxPool3d: 5, nn.LPPool1d: 3, nn.LPPool2d: 4,
+    nn.ReflectionPad1d: 3, nn.ReflectionPad2d: 4, nn.ReflectionPad3d: 5, nn.ReplicationPad1d: 3,
+    nn.ReplicationPad2d: 4, nn.ReplicationPad3d: 5, nn.ConstantPad1d: 3, nn.ConstantPad2d: 4,
+    nn.ConstantPad3d: 5, nn.CircularPad1d: 3, nn.CircularPad2d: 4, nn.CircularPad3d: 5,
+    nn.UpsamplingNearest2d: 4, nn.UpsamplingBilinear2d: 4, F.max_pool1d: 3, F.max_pool2d: 4,
+    F.max_pool3d: 5, F.adaptive_max_pool1d: 3, F.adaptive_max_pool2d: 4, torch.max_pool1d: 3,
+    torch.max_pool2d: 4,
+}  # fmt: skip
+_OF_ANY_SIZE = (nn.Upsample, F.interpolate, F.pad)
+
+
+@rules.flow(*_AVERAGES)
+def average(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """A linear map of each channel, applied to the difference."""
+    return _channelwise(call, changes, linear=True)
+
+
+@rules.flow(*_OTHERS, *_OF_ANY_SIZE)
+def other(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Any map of each channel alone."""
+    return _channelwise(call, changes, linear=False)
+
+
+def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change | None:
+    if set(changes) != {0} or not isinstance(call.out, torch.Tensor):  # max-pools may give indices
+        return None
+    x = changes[0]
+    size = _AVERAGES.get(call.target) or _OTHERS.get(call.target) or max(x.base.dim(), 3)
+    if x.base.dim() != size or x.base.shape[:2] != call.out.shape[:2]:
+        return None
+    if call.target is F.pad and len(call.argument(1, "pad")) > 2 * (size - 2):
+        return None  # channels or samples are shifted
+    if x.dim not in (None, 1):
+        x = x.densify()
+
+    size_of_tile = tile(call.module)
+
+    def apply(t: torch.Tensor) -> torch.Tensor:
+        if size_of_tile:
+            return max_of_tiles(t, size_of_tile)
+        if call.module is not None:
+            return call.module(t)  # type: ignore[no-any-return]
+        return call.target(t, *call.args[1:], **call.kwargs)  # type: ignore[no-any-return]
+
+    if linear:
+        return x.with_delta(call.out, stacked(apply, x.delta()))
+    return x.with_values(call.out, stacked(apply, x.new()))

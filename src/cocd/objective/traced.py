@@ -1,0 +1,179 @@
+"""`cocd.trace`: a model and a loss as an objective that answers many probes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import EngineWarning
+from ..parts.evaluation import walk
+from ..parts.validation import check_choice
+from ..parts.warn import warn
+from . import losses
+from .graph.graph import Graph, trace_graph
+from .graph.propagation import Plan
+from .graph.tracing import Untraceable, required_names
+from .kernels.scratch import Scratch
+from .traced_closure import Closure
+
+ENGINES = ("incremental", "batched", "sequential")
+_MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
+
+
+@dataclass
+class Record:
+    """What is known about one parameter: who probes it, how that went."""
+
+    engine: str
+    checked: bool = False
+    plan: Plan | None = None
+    probes: int = 0
+    seconds: float = 0.0
+    one_by_one: float = 0.0  # seconds of one evaluation of the closure, when it was checked
+    reason: str = ""
+
+
+def trace(
+    model: nn.Module,
+    loss_fn: Any,
+    *,
+    engine: str | None = None,
+    memory_limit: int | None = None,
+) -> Objective:
+    """Make an objective of a model and a loss that evaluates only what a probe changes.
+
+    ``objective(inputs, target)`` is a closure for any optimizer here or elsewhere: calling it
+    gives ``loss_fn(model(inputs), target)``; coordinate methods ask it for many probes at once.
+
+    Args:
+        model: any module. What cannot be followed layer by layer is evaluated in batches of
+            whole passes, or one by one; `Objective.explain` says which and why.
+        loss_fn: a function of the model's output and the target.
+        engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
+            fastest that applies to each.
+        memory_limit: bytes that a stacked activation may take; None for a size that is fast.
+
+    >>> import torch, cocd
+    >>> model = torch.nn.Sequential(
+    ...     torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)
+    ... )
+    >>> objective = cocd.trace(model, torch.nn.functional.mse_loss)
+    >>> optimizer = cocd.CoCD(model.parameters(), lr=0.1, eps=0.1, compute_budget=16)
+    >>> x, y = torch.randn(32, 4), torch.zeros(32, 2)
+    >>> losses = [float(optimizer.step(objective(x, y))) for _ in range(60)]
+    >>> losses[-1] < losses[0], optimizer.evaluations
+    (True, 1980)
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch module, got {type(model).__name__}")
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn must be a function of output and target, got {loss_fn!r}")
+    if engine is not None:
+        check_choice("engine", engine, ENGINES)
+    if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 1):
+        raise ValueError(f"memory_limit must be a positive number of bytes, got {memory_limit!r}")
+    return Objective(model, loss_fn, engine, memory_limit or _MEMORY_LIMIT)
+
+
+class Objective:
+    """A traced model and loss; ``objective(inputs, target)`` binds a batch."""
+
+    def __init__(
+        self, model: nn.Module, loss_fn: Any, engine: str | None, memory_limit: int
+    ) -> None:
+        self.model = model
+        self.loss_fn = loss_fn
+        self.memory_limit = memory_limit
+        self.checks = 0  # evaluations made to check the engines, which no optimizer counts
+        self._engine = engine
+        self._scratch = Scratch()
+        self._mark: tuple[Any, ...] = ()
+        self._follow_model(required_names(model))
+
+    def __call__(self, inputs: Any, target: Any = None) -> Closure:
+        """The loss on this batch, as a closure."""
+        return Closure(self, inputs, target)
+
+    def engine_of(self, name: str) -> str:
+        """Which engine probes the parameter of that name."""
+        return self._records[name].engine
+
+    def loss(self, output: Any, target: Any) -> Any:
+        """The loss of an output."""
+        return self.loss_fn(output, target)
+
+    # --- following a model that may change ------------------------------------------------------
+
+    def _follow_model(self, given: frozenset[str]) -> None:
+        """Trace again if modules, parameters, modes or arguments are not those of the last time."""
+        mark = (given, _fingerprint(self.model))
+        if mark != self._mark:
+            self._trace(given)
+            self._mark = mark
+            self._kept = [*self.model.modules(), *self.model.parameters()]  # or ids come back
+
+    def _trace(self, given: frozenset[str]) -> None:
+        self._since_check = 0
+        self._stackable = True  # until points that differ in all parameters were seen to fail
+        self._stacks = 0  # of such points that were right
+        self._untraceable = ""
+        self.graph: Graph | None = None
+        if self._engine in (None, "incremental"):
+            try:
+                self.graph = trace_graph(self.model, given)
+            except Untraceable as error:
+                if self._engine:
+                    raise ValueError(f"engine='incremental' is not possible: {error}") from error
+                self._untraceable = str(error)
+        self._loss = losses.known(self.loss_fn)
+        self._names = {id(p): name for name, p in self.model.named_parameters()}
+        self._records = {name: self._first_choice(name) for name in self._names.values()}
+
+    def _first_choice(self, name: str) -> Record:
+        if self._engine in ("batched", "sequential"):
+            return Record(self._engine, reason="asked for")
+        if self.graph is None:
+            return Record("batched", reason=self._untraceable)
+        uses = self.graph.sources.get(name, [])
+        if len(uses) > 1:
+            return Record("batched", reason=f"used in {len(uses)} places")
+        if not uses:
+            return Record("batched", reason="not used by a layer that was traced")
+        return Record("incremental", plan=Plan(self.model, self.graph, name))
+
+    def _demote(self, name: str, why: str, loud: bool = True) -> None:
+        record = self._records[name]
+        following = ENGINES[ENGINES.index(record.engine) + 1]
+        self._records[name] = Record(following, reason=f"{record.engine} engine {why}")
+        if loud:
+            warn(
+                f"{name}: the {record.engine} engine {why}; it is probed by the {following} engine "
+                "from now on",
+                EngineWarning,
+            )
+
+    def _give_up(self, why: str) -> None:
+        """The traced pass is not the model's: no parameter can be followed through it."""
+        self.graph, self._untraceable = None, why
+        self._records = {name: self._first_choice(name) for name in self._records}
+        warn(f"{why}; parameters are probed by the batched engine from now on", EngineWarning)
+
+    def explain(self) -> str:
+        """For each parameter: engine, rule, what is recomputed, estimated and measured gain."""
+        from .explain import table
+
+        return table(self)
+
+
+def _fingerprint(model: nn.Module) -> tuple[Any, ...]:
+    return tuple(
+        (
+            id(m),
+            m.training,
+            len(m._forward_hooks) + len(m._forward_pre_hooks),
+            *map(id, m._parameters.values()),
+        )
+        for m in walk(model)
+    )

@@ -1,0 +1,353 @@
+"""An objective on one batch: a closure that answers many probes at once and checks itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import EngineWarning
+from ..parts.evaluation import Evaluations
+from ..parts.layout import gather
+from ..parts.probe import Differences, check_radius, evaluations_per_coordinate, sequential
+from ..parts.warn import warn
+from . import losses, points
+from .batched import batched_losses, call_model
+from .checks import RECHECK, disagreement, first_line, magnitude, noise
+from .graph.graph import Run
+from .graph.propagation import loss_changes, relevant
+from .graph.tracing import given_names
+from .registry import Moves
+from .stacking import bytes_of, moved
+
+if TYPE_CHECKING:
+    from .traced import Objective, Record
+
+_CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the first time
+
+
+@dataclass
+class Closure:
+    """The loss on one batch. An ordinary closure that can also answer many probes at once."""
+
+    objective: Objective
+    inputs: Any
+    target: Any
+    _run: Run | None = field(default=None, repr=False)
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Whose buffers an evaluation may change."""
+        loss_fn = self.objective.loss_fn
+        extra = (loss_fn,) if isinstance(loss_fn, nn.Module) else ()
+        return (self.objective.model, *extra)
+
+    def __call__(self) -> Any:
+        """The loss at the current parameters."""
+        output = call_model(self.objective.model, self.inputs)
+        return self.objective.loss(output, self.target)
+
+    def traced(self) -> Any:
+        """The same by the traced pass where there is one, which skips what torch need not do."""
+        objective = self.objective
+        if self._run is None or objective.graph is None:
+            return self()
+        return objective.loss(
+            Run(objective.model, objective.graph, self.inputs).output, self.target
+        )
+
+    def prepare(self, rewind: Callable[[], None]) -> Any:
+        """The loss at the unperturbed point, with the activations kept for the probes.
+
+        Now and then the model itself is asked too: does the traced pass still give what it gives?
+        """
+        objective = self.objective
+        given = given_names(objective.model, self.inputs)
+        objective._follow_model(given)
+        if objective.graph is None:
+            return self()
+        loss, problem = self._follow()
+        objective._since_check = (objective._since_check + 1) % RECHECK
+        if objective._since_check != 1 and not problem:
+            return loss
+        rewind()
+        actual = self()
+        objective.checks += 1
+        problem = problem or disagreement(loss, actual)
+        if not problem:
+            return loss
+        objective._trace(given)  # something that only the values show may have changed
+        rewind()
+        loss, still = self._follow()
+        if still or disagreement(loss, actual):
+            self._run = None
+            objective._give_up(problem)
+            rewind()
+            return self()
+        warn(f"{problem}; it has changed and was traced again", EngineWarning)
+        return loss
+
+    def _follow(self) -> tuple[Any, str]:
+        """The loss of the traced pass, or what is wrong with it."""
+        objective = self.objective
+        try:
+            if objective.graph is None:
+                return None, objective._untraceable
+            self._run = Run(objective.model, objective.graph, self.inputs)
+            return objective.loss(self._run.output, self.target), ""
+        except Exception as error:  # or the model itself fails, which the caller will see
+            return None, f"the traced pass fails ({first_line(error)})"
+
+    def release(self) -> None:
+        """Let the activations go."""
+        self._run = None
+
+    def differences(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        tensor: Tensor,
+        index: list[int],
+        eps: float,
+        difference: str,
+    ) -> Differences:
+        """See `cocd.parts.probe.Prober`."""
+        objective = self.objective
+        name = objective._names.get(id(tensor))
+        truth = None
+        again = objective._since_check == 1  # `prepare` has asked the model in this step, too
+        while name is not None and objective._records[name].engine != "sequential":
+            record = objective._records[name]
+            mask = self._relevant(record, index)
+            due = again or not record.checked
+            if due and truth is None and (mask is None or any(mask)):
+                chosen = index if mask is None else list(compress(index, mask))
+                truth = self._truth(evaluate, loss, tensor, record, chosen, eps)
+            try:
+                if truth is not None and due:
+                    problem = self._check(evaluate, loss, name, tensor, truth)
+                    if problem:
+                        objective._demote(name, problem)
+                        truth = None if record.checked else truth  # the next one needs them all
+                        continue
+                    record.checked = True
+                if mask is None:
+                    found = self._probe(evaluate, loss, name, tensor, index, eps, difference)
+                else:
+                    chosen = list(compress(index, mask))
+                    part = self._probe(evaluate, loss, name, tensor, chosen, eps, difference)
+                    found = Differences(*(_spread(values, mask) for values in part))
+            except Warning:  # the user's filters made an error of it
+                raise
+            except Exception as error:  # whatever a rule or vmap does not expect
+                # That a model is not for vmap is no news, unless it was asked for.
+                loud = record.engine == "incremental" or objective._engine is not None
+                objective._demote(name, f"cannot follow it ({first_line(error)})", loud)
+                continue
+            evaluate.count += evaluations_per_coordinate(difference) * len(index)
+            return found
+        return sequential(evaluate, loss, tensor, index, eps, difference)
+
+    def points_at_once(self, tensors: list[Tensor]) -> int:
+        """See `points.at_once`."""
+        return points.at_once(self, tensors)
+
+    def losses_at(
+        self,
+        evaluate: Evaluations,
+        tensors: list[Tensor],
+        stacks: list[Tensor],
+        first: Callable[[], float],
+    ) -> tuple[float, list[float] | None]:
+        """See `points.losses_at`."""
+        return points.losses_at(self, evaluate, tensors, stacks, first)
+
+    def _relevant(self, record: Record, index: list[int]) -> list[bool] | None:
+        if self._run is None or record.plan is None:
+            return None
+        return relevant(self._run, record.plan, index)
+
+    # --- one tensor's probes, by the engine that is on it ----------------------------------------
+
+    def _probe(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        name: str,
+        tensor: Tensor,
+        index: list[int],
+        eps: float,
+        difference: str,
+    ) -> Differences:
+        record = self.objective._records[name]
+        if not index:
+            nothing = torch.zeros(0, dtype=torch.float64)
+            return Differences(nothing, nothing if difference == "central" else None)
+        signs = {"central": (1, -1), "forward": (1,), "backward": (-1,)}[difference]
+        saved = gather(tensor, index)
+        steps = _undergone(saved, [sign * eps for sign in signs])
+        if not bool(steps.all()):
+            check_radius(saved, saved + eps, saved - eps, eps, difference)
+        moves = Moves([i for i in index for _ in signs], steps)
+        started = time.perf_counter()
+        parts = [
+            self._losses(evaluate, loss, name, tensor, part) for part in self._chunks(name, moves)
+        ]
+        changes = parts[0] if len(parts) == 1 else torch.cat(parts)
+        record.seconds += time.perf_counter() - started
+        record.probes += moves.K
+        if difference == "central":
+            up, down = changes.view(-1, 2).unbind(1)
+            return Differences(up - down, up + down)
+        return Differences(changes * signs[0], None)
+
+    def _chunks(self, name: str, moves: Moves) -> list[Moves]:
+        """As many probes at a time as the memory limit allows, from shapes and dtypes alone."""
+        record = self.objective._records[name]
+        each = record.plan.peak if record.plan is not None else bytes_of(self.inputs) * 16
+        size = max(2, min(1024, self.objective.memory_limit // max(each, 1)) // 2 * 2)
+        if size >= moves.K:
+            return [moves]
+        return [
+            Moves(moves.index[k : k + size], moves.steps[k : k + size])
+            for k in range(0, moves.K, size)
+        ]
+
+    def _losses(
+        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, moves: Moves
+    ) -> Tensor:
+        """f(x + step e_i) - f(x), float64."""
+        objective, record = self.objective, self.objective._records[name]
+        if record.engine == "incremental":
+            assert self._run is not None and record.plan is not None
+            known = None if objective._loss is None else losses.change_of(objective._loss)
+            return loss_changes(
+                self._run,
+                record.plan,
+                tensor,
+                moves,
+                known,
+                objective.loss_fn,
+                self.target,
+                objective._scratch,
+            )
+        evaluate.rewind()
+        values = batched_losses(
+            objective.model,
+            {name: moved(tensor, moves)},
+            self.inputs,
+            lambda output: objective.loss(output, self.target),
+        )
+        return values - loss
+
+    # --- never wrong in silence -------------------------------------------------------------------
+
+    def _truth(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        tensor: Tensor,
+        record: Record,
+        index: list[int],
+        eps: float,
+    ) -> Truth | None:
+        """A few coordinates, evaluated by the closure itself: one, if it is not the first time.
+
+        None if the closure cannot be evaluated there, which is news the first time alone.
+        """
+        objective = self.objective
+        chosen = sorted({index[0], index[len(index) // 2], index[-1]})[:_CHECKED]
+        if record.checked:
+            chosen = [index[(objective.checks * 2654435761 >> 8) % len(index)]]
+        radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
+        count = evaluate.count
+        started = time.perf_counter()
+        try:
+            expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
+        except Exception:
+            if not record.checked:
+                raise
+            return None
+        finally:
+            objective.checks += evaluate.count - count
+            evaluate.count = count
+        spent = time.perf_counter() - started
+        assert bend is not None
+        return Truth(chosen, radius, expected, bend, spent / (2 * len(chosen)))
+
+    def _check(
+        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
+    ) -> str:
+        """Does the engine give what the closure gives? Says what is wrong, or nothing."""
+        index, radius, expected, bend, seconds = truth
+        record = self.objective._records[name]
+        measured = (record.seconds, record.probes) if record.checked else (0.0, 0)
+        found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
+        record.seconds, record.probes = measured
+        record.one_by_one = record.one_by_one or seconds
+        if record.checked and not bool(expected.isfinite().all()):
+            return ""  # a run that explodes: what overflows first says nothing
+        if not torch.equal(expected.isfinite(), found.isfinite()):
+            return "gives finite losses where the closure does not, or the other way round"
+        coarsest = max(torch.finfo(dtype).eps for dtype in (tensor.dtype, *self._floats(evaluate)))
+        unit = max(coarsest, 1e-11)  # float64 can spare some
+        summed = getattr(self.objective._loss, "reduction", "mean") == "sum"
+        outputs = 0.0 if self._run is None else magnitude(self._run.output, summed)
+        # Near a minimum the losses of both sides are large beside that of the base point.
+        allowed = unit * (64 * (abs(loss) + bend.abs()) + 8 * outputs + 2e3 * expected.abs())
+        excess = torch.where(expected.isfinite(), (expected - found).abs() - allowed, 0)
+        if bool((excess > 0).any()) and excess.max() > 16 * self._noise(evaluate, loss):
+            worst = int(excess.argmax())
+            return (
+                f"disagrees with the closure on element {index[worst]}: a difference of "
+                f"{found[worst]:.9g} where the closure gives {expected[worst]:.9g}"
+            )
+        return ""
+
+    def _floats(self, evaluate: Evaluations) -> list[torch.dtype]:
+        """What the loss and the model's output are made in."""
+        output = None if self._run is None else self._run.output
+        parts = [part for part in (evaluate.first, output) if isinstance(part, Tensor)]
+        return [part.dtype for part in parts if part.is_floating_point()]
+
+    def _noise(self, evaluate: Evaluations, loss: float) -> float:
+        count = evaluate.count
+        found = noise(evaluate, loss, self.objective.model.parameters())
+        self.objective.checks += evaluate.count - count
+        evaluate.count = count
+        return found
+
+
+class Truth(NamedTuple):
+    """Differences by the closure itself, and the seconds that one evaluation took."""
+
+    elements: list[int]
+    radius: float
+    expected: Tensor
+    bend: Tensor  # of both sides above twice the base point
+    seconds: float
+
+
+def _undergone(saved: Tensor, steps: list[float]) -> Tensor:
+    """What the stored weights really undergo: fl(w + h) - w; a weight's steps are adjacent."""
+    if saved.is_cpu and saved.dtype in (torch.float32, torch.float64):
+        w = saved.numpy()[:, None]  # for so few numbers in half of the time
+        with np.errstate(over="ignore", invalid="ignore"):
+            return torch.from_numpy((w + np.array(steps).astype(w.dtype) - w).reshape(-1))
+    ends = torch.stack([saved + h for h in steps], 1)
+    return (ends - saved[:, None]).flatten()
+
+
+def _spread(values: Tensor | None, mask: list[bool]) -> Any:
+    """Zero where nothing was probed because nothing depends on it."""
+    if values is None:
+        return None
+    found = torch.zeros(len(mask), dtype=torch.float64)
+    found[torch.tensor(mask)] = values
+    return found

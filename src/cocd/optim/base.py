@@ -1,0 +1,236 @@
+"""What all zeroth-order optimizers here share: groups, counting, isolation, saving."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+from ..errors import NonFiniteLoss, NonFiniteWarning
+from ..parts.evaluation import Closure, Evaluations
+from ..parts.layout import check_overlap, check_tensor
+from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
+from ..parts.warn import warn
+
+_VERSION = 1  # of the saved state
+_KEY = "cocd"  # where it stands in a state_dict's "state"
+
+
+class ZerothOrder(Optimizer):
+    """A torch optimizer whose closure returns the loss and nothing else.
+
+    `evaluations` counts the calls of the objective, those of failed steps included; `skipped`
+    counts estimates that were not stored because a loss was not finite.
+    """
+
+    _whole: tuple[str, ...] = (
+        "nonfinite",
+        "modules",
+    )  # options of the optimizer, which no group may have
+    _kept: tuple[str, ...] = (
+        "evaluations",
+        "skipped",
+        "nonfinite",
+        "modules",
+        "_warned",
+    )  # pickled and copied
+
+    def __init__(self, params: Any, defaults: dict[str, Any], nonfinite: str, modules: Any) -> None:
+        self.evaluations = 0
+        self.skipped = 0
+        self.nonfinite = check_choice("nonfinite", nonfinite, NONFINITE)
+        self.modules = check_modules(modules)
+        self._warned = False
+        check_group(defaults)
+        super().__init__(_named_once(params), defaults)
+
+    @staticmethod
+    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+        """What torch wraps around `step`, passed by where there is no hook and no profiler.
+
+        It opens a region of the profiler at every step, which costs more than the update does. So
+        an observer of execution traces alone does not see the steps, only what they do.
+        """
+        wrapped = Optimizer.profile_hook_step(func)
+
+        @functools.wraps(func)
+        def step(self: ZerothOrder, *args: Any, **kwargs: Any) -> Any:
+            heard = (
+                self._optimizer_step_pre_hooks
+                or self._optimizer_step_post_hooks
+                or _global_optimizer_pre_hooks
+                or _global_optimizer_post_hooks
+                or torch._C._autograd._profiler_enabled()
+            )
+            return (wrapped if heard else func)(self, *args, **kwargs)
+
+        return step
+
+    # --- parameters ---------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own; they join at the end."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
+        if "params" not in param_group:
+            raise ValueError("params: a parameter group needs the key 'params'")
+        group = {**param_group, "params": unique(param_group["params"])}
+        for name in self._whole:
+            if name in group:
+                raise ValueError(f"{name} is an option of the optimizer, not of a parameter group")
+        check_group({**self.defaults, **group})
+        super().add_param_group(group)
+        try:
+            named = list(self._named())
+            for name, tensor in named:
+                check_tensor(tensor, name)
+            check_overlap(named)
+            self._joined()
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _joined(self) -> None:
+        """Parameters have been added."""
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        position = 0
+        for group in self.param_groups:
+            names = group.get("param_names", [None] * len(group["params"]))
+            for name, tensor in zip(names, group["params"], strict=True):
+                yield (name or f"parameter {position}"), tensor
+                position += 1
+
+    def _parameters(self) -> list[Tensor]:
+        return [tensor for group in self.param_groups for tensor in group["params"]]
+
+    def _trainable(self) -> list[Tensor]:
+        return [p for p in self._parameters() if p.requires_grad and p.numel()]
+
+    def _groups_by_tensor(self) -> dict[int, dict[str, Any]]:
+        """Options are read at every step, so that schedulers and hand-written changes count."""
+        for group in self.param_groups:
+            check_group(group)
+            wide = all(tensor.dtype == torch.float64 for tensor in group["params"])
+            if not wide and float(group.get("lr", 0)) > torch.finfo(torch.float32).max:
+                raise ValueError(f"lr={group['lr']!r} overflows in the parameters' dtype")
+            # Second differences are divided by its square, in double precision.
+            largest = sqrt(sys.float_info.max) if wide else torch.finfo(torch.float32).max
+            if float(group.get("eps", 0)) > largest:
+                raise ValueError(
+                    f"eps={group['eps']!r} overflows in the parameters' dtype; a radius is of the "
+                    "size by which a weight may change, such as 0.1"
+                )
+        return {id(tensor): group for group in self.param_groups for tensor in group["params"]}
+
+    # --- evaluations --------------------------------------------------------------------------
+
+    def _evaluating(self, closure: Closure | None) -> Evaluations:
+        if not callable(closure):
+            raise ValueError(
+                f"closure must be a function that returns the loss, got {closure!r}; call "
+                "step(lambda: loss_fn(model(x), y))"
+            )
+        devices = {tensor.device for tensor in self._parameters() if not tensor.is_cpu}
+        return Evaluations(closure, self.modules, devices, self._count)
+
+    def _count(self, calls: int) -> None:
+        self.evaluations += calls
+
+    def _report_nonfinite(self, count: int, what: str) -> None:
+        """`count` estimates are unusable: raise, or count them and say so once."""
+        if not count:
+            return
+        if self.nonfinite == "raise":
+            raise NonFiniteLoss(f"{count} {what}; nothing has been changed")
+        if not self._warned:  # which may raise: before anything is counted
+            warn(
+                f"{count} {what}: their estimates were not stored, older ones stay. This is said "
+                "once; `skipped` counts on. A smaller eps or lr may help; nonfinite='raise' stops",
+                NonFiniteWarning,
+            )
+            self._warned = True
+        self.skipped += count
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        """All that a resumed run needs, copied: numbers, strings, lists and tensors."""
+        return {
+            "version": _VERSION,
+            "method": type(self).__name__,
+            "shapes": [list(p.shape) for p in self._parameters()],
+            "evaluations": self.evaluations,
+            "skipped": self.skipped,
+            "warned": self._warned,
+        }
+
+    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+        """Refuse a state that does not fit, before anything has changed."""
+        if saved.get("version") != _VERSION:
+            raise ValueError(
+                f"state_dict has version {saved.get('version')!r}, this release reads {_VERSION}"
+            )
+        if saved["method"] != type(self).__name__:
+            raise ValueError(
+                f"state_dict was saved by {saved['method']} and cannot continue in "
+                f"{type(self).__name__}"
+            )
+        shapes = [list(p.shape) for p in self._parameters()]
+        if saved["shapes"] != shapes:
+            there, here = _total(saved["shapes"]), _total(shapes)
+            raise ValueError(
+                f"state_dict belongs to parameters of shapes {saved['shapes']} ({there} numbers), "
+                f"this optimizer has {shapes} ({here} numbers)"
+            )
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        self.evaluations = int(saved["evaluations"])
+        self.skipped = int(saved["skipped"])
+        self._warned = bool(saved["warned"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs; later steps do not change it."""
+        self.state[_KEY] = self._snapshot()  # type: ignore[index]
+        try:
+            packed = super().state_dict()
+        finally:
+            del self.state[_KEY]  # type: ignore[arg-type]
+        for group in packed["param_groups"]:
+            for name, value in group.items():
+                group[name] = value.clone() if isinstance(value, Tensor) else value
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where a saved run stopped; a state that does not fit is refused whole."""
+        saved = state_dict.get("state", {}).get(_KEY)
+        if saved is None:
+            raise ValueError("state_dict has no state of a cocd optimizer; was another one saved?")
+        self._check_snapshot(saved)
+        for group in state_dict["param_groups"]:
+            check_group(group)
+        super().load_state_dict(state_dict)
+        self.state.pop(_KEY, None)  # type: ignore[call-overload]
+        self._restore(saved)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: torch keeps its own part only."""
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in self._kept}}
+
+
+def _named_once(params: Any) -> Any:
+    """A list of what may be a generator, which can be read once only."""
+    if isinstance(params, (Tensor, dict)):
+        return params
+    return list(params)
+
+
+def _total(shapes: list[list[int]]) -> int:
+    return sum(int(torch.Size(shape).numel()) for shape in shapes)

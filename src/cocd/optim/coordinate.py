@@ -1,0 +1,222 @@
+"""The estimator inside: schedule -> probe -> memory, on torch parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..parts.evaluation import Closure, Evaluations
+from ..parts.layout import Layout
+from ..parts.memory import Memory, Segment
+from ..parts.probe import probe
+from ..parts.schedule import Cyclic, Schedule
+from ..parts.validation import check_budgets, check_count, check_difference
+from .base import ZerothOrder
+
+# Gets the block that is about to be written and its fresh estimates, NaN where one failed.
+Observer = Callable[[list[Segment], Tensor], None]
+
+
+class CoordinateMethod(ZerothOrder):
+    """Keeps estimates of the gradient's coordinates, `compute_budget` of them fresh a step."""
+
+    _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
+    _kept = (*ZerothOrder._kept, "compute_budget", "difference", "_layout", "_schedule", "_memory")
+    _observers: tuple[Observer, ...] = ()  # see each block just before it is remembered
+    _one_difference = True  # all estimates are made in the same way, at the group's own eps
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        compute_budget: int | None,
+        memory_budget: int | None,
+        difference: str,
+        nonfinite: str,
+        modules: Any,
+    ) -> None:
+        self.difference = check_difference(difference)
+        self._layout: Layout | None = None
+        B = None if compute_budget is None else check_count("compute_budget", compute_budget)
+        m = None if memory_budget is None else check_count("memory_budget", memory_budget)
+        super().__init__(params, defaults, nonfinite, modules)
+        layout = Layout(self._trainable())
+        if not layout.n:
+            raise ValueError(
+                "params holds nothing to train: every parameter is empty or has requires_grad=False"
+            )
+        self.compute_budget = layout.n if B is None else B
+        check_budgets(self.compute_budget, m, layout.n)
+        self._layout = layout
+        self._memory = Memory(layout, m)
+        self._schedule = self._new_schedule(layout.n)
+
+    def _new_schedule(self, n: int) -> Schedule:
+        return Cyclic(n)
+
+    @property
+    def memory_budget(self) -> int:
+        """The paper's m: how many estimates are remembered."""
+        return self._memory.m
+
+    def estimate(self) -> Tensor:
+        """The gradient estimate as it is remembered, dense and flat.
+
+        Zero where nothing is remembered; parameters in order, each row-major.
+        """
+        tensors = self._trainable()
+        if not tensors:  # all have been frozen
+            return torch.zeros(0)
+        dtype = tensors[0].dtype
+        for tensor in tensors:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        sizes = [tensor.numel() for tensor in tensors]
+        flat = torch.zeros(sum(sizes), dtype=dtype, device=tensors[0].device)
+        part = dict(zip(map(id, tensors), torch.split(flat, sizes), strict=True))
+        for segment in self._memory.remembered(self._schedule):
+            tensor = self._tensors[segment.run.tensor]
+            if id(tensor) in part:
+                values = self._memory.values(segment)
+                part[id(tensor)][segment.run.start : segment.run.stop] = values
+        return flat
+
+    # --- one step ------------------------------------------------------------------------------
+
+    def _refresh(self, evaluate: Evaluations) -> None:
+        """Decay what is remembered and overwrite the scheduled block with fresh differences."""
+        options = self._groups_by_tensor()
+        self._follow()
+        B = self._budget()
+
+        block = self._memory.block(self._schedule, B)
+        _, fresh = probe(
+            evaluate,
+            self._tensors,
+            [segment.run for segment in block],
+            lambda tensor: float(options[id(tensor)]["eps"]),
+            self.difference,
+        )
+        evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+        finite = self._check_finite(block, fresh.first)
+
+        for observe in self._observers:
+            observe(block, fresh.first)
+        self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
+        self._memory.write(block, fresh.first, finite)
+        self._schedule.advance(B)
+
+    def _budget(self) -> int:
+        """B, which may have been changed between two steps."""
+        B = check_count("compute_budget", self.compute_budget)
+        check_budgets(B, self._memory.budget, self._schedule.n)
+        return B
+
+    def _check_finite(self, block: list[Segment], fresh: Tensor) -> bool:
+        """NaN and infinite estimates, and those that overflow in the buffer, are counted."""
+        largest = self._memory.largest
+        if all(-largest <= value <= largest for value in fresh.tolist()):  # as nearly always
+            return True
+        bad = position = 0
+        for segment in block:
+            part = fresh[position : position + len(segment.run)]
+            if self._tensors[segment.run.tensor].requires_grad:
+                kept = part.to(self._memory.buffers[segment.buffer].dtype)
+                bad += len(part) - int(kept.isfinite().sum())
+            position += len(segment.run)
+        self._report_nonfinite(bad, f"of {len(fresh)} probes gave a loss that is not finite")
+        return False
+
+    # --- the tensors that are swept -----------------------------------------------------------
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        assert self._layout is not None
+        return self._layout.tensors
+
+    def _joined(self) -> None:
+        if self._layout is not None:  # otherwise the constructor is still collecting groups
+            self._follow()
+
+    def _follow(self) -> None:
+        """Take in parameters that are new or no longer frozen; notice those that were replaced."""
+        assert self._layout is not None
+        layout = self._layout
+        for t, tensor in enumerate(layout.tensors):
+            kind = layout.kinds[layout.kind[t]]
+            here = tensor.dtype is layout.dtypes[t] and tensor.device == kind.device
+            if not here or tensor.shape != layout.shapes[t]:
+                raise ValueError(
+                    f"params: a parameter is now of shape {tuple(tensor.shape)}, {tensor.dtype} on "
+                    f"{tensor.device}, the optimizer was built for {tuple(layout.shapes[t])}, "
+                    f"{layout.dtypes[t]} on {kind.device}; build it after moving, casting or "
+                    "reshaping the model"
+                )
+        known = {id(tensor) for tensor in layout.tensors}
+        if new := [tensor for tensor in self._trainable() if id(tensor) not in known]:
+            self._memory.grow(new, self._schedule)
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        position = {id(tensor): i for i, tensor in enumerate(self._parameters())}
+        return {
+            **super()._snapshot(),
+            "compute_budget": int(self.compute_budget),
+            "difference": self.difference,
+            "dtypes": [str(tensor.dtype) for tensor in self._tensors],
+            "swept": [position[id(tensor)] for tensor in self._tensors],
+            "schedule": self._schedule.state_dict(),
+            "memory": self._memory.state_dict(),
+        }
+
+    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+        super()._check_snapshot(saved)
+        layout, sizes = self._layout_of(saved)
+        dtypes = [str(tensor.dtype) for tensor in layout.tensors]
+        if saved["dtypes"] != dtypes:
+            raise ValueError(
+                f"state_dict belongs to parameters of dtypes {saved['dtypes']}, this optimizer has "
+                f"{dtypes}; cast the model before building the optimizer"
+            )
+        here = layout.n if self._memory.budget is None else self._memory.budget
+        there = saved["memory"]["budget"] or layout.n  # None means all, whatever n is
+        if here != there:
+            raise ValueError(
+                f"state_dict has memory_budget={there}, this optimizer has memory_budget={here}; "
+                "build it with the same"
+            )
+        found = [len(buffer) for buffer in saved["memory"]["buffers"]]
+        if found != sizes:
+            raise ValueError(
+                f"state_dict remembers {found} estimates, the parameters here need {sizes} "
+                f"({layout.n} coordinates in {[tuple(k) for k in layout.kinds]})"
+            )
+
+    def _layout_of(self, saved: dict[str, Any]) -> tuple[Layout, list[int]]:
+        parameters = self._parameters()
+        layout = Layout(parameters[i] for i in saved["swept"])
+        return layout, [len(buffer) for buffer in Memory(layout, self._memory.budget).buffers]
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.compute_budget = int(saved["compute_budget"])
+        self.difference = str(saved["difference"])
+        self._layout, _ = self._layout_of(saved)
+        self._memory = Memory(self._layout, self._memory.budget)
+        self._memory.load_state_dict(saved["memory"])
+        self._schedule = self._new_schedule(self._layout.n)
+        self._schedule.load_state_dict(saved["schedule"])
+
+    def _run(self, closure: Closure | None) -> Any:
+        """One step: all evaluations first, then all changes."""
+        with self._evaluating(closure) as evaluate:
+            self._refresh(evaluate)
+            self._move()
+        return evaluate.first
+
+    def _move(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,374 @@
+"""One step's evaluations of the objective, each from the same state of the world.
+
+Every evaluation of a step sees the same random numbers and the same module buffers, and the step
+as a whole advances both as its first evaluation did: 2B + 1 evaluations look like one from
+outside. If the step fails, they look like none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from numbers import Real
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from .interrupts import Interrupts
+
+Closure = Callable[[], Any]
+_REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class Evaluations(AbstractContextManager["Evaluations"]):
+    """Calls the closure, counts the calls, and keeps them from leaving traces.
+
+    ``evaluate()`` gives the loss as a float. The first call decides what the step leaves behind.
+    """
+
+    def __init__(
+        self,
+        closure: Closure,
+        modules: Iterable[nn.Module] | None,
+        devices: Iterable[torch.device],
+        report: Callable[[int], None],
+    ) -> None:
+        self.closure = closure
+        self._report = report  # told the number of calls at the end, whatever became of the step
+        self.count = 0
+        self.first: Any = None  # what the closure returned the first time, for the caller
+        self.interrupts = Interrupts()
+        self._random = _Random(devices)
+        self._buffers = _Buffers()
+        self._modules = modules
+        self._grad_mode = torch.no_grad()
+        self._autocast_cache = torch.is_autocast_cache_enabled()
+        self.inside_autocast = torch._C._is_any_autocast_enabled()
+
+    def __enter__(self) -> Evaluations:
+        self.interrupts.__enter__()
+        self._grad_mode.__enter__()
+        # An autocast region around the step would keep its casts of the unperturbed weights.
+        torch.set_autocast_cache_enabled(False)
+        for module in self._modules or ():
+            self._buffers.watch(module)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._report(self.count)
+        if release := offered(self.closure, "release"):
+            release()
+        try:
+            # After a failure the world is as it was before the step; otherwise as after one call.
+            if kind is not None or self.count == 0:
+                self._random.rewind()
+                self._buffers.rewind()
+            else:
+                self._random.finish()
+                self._buffers.finish()
+        finally:
+            torch.clear_autocast_cache()
+            torch.set_autocast_cache_enabled(self._autocast_cache)
+            self._grad_mode.__exit__(kind, value, traceback)
+            self.interrupts.__exit__(kind, value, traceback)
+
+    def __call__(self, prepare: bool = False) -> float:
+        """The loss. With `prepare` the closure may keep what later probes will need."""
+        if not self.count:
+            return self._call_first(offered(self.closure, "prepare") if prepare else None)
+        return self.again()
+
+    def rewind(self) -> None:
+        """Random numbers and buffers as they were when the step began."""
+        self._random.rewind()
+        self._buffers.rewind()
+
+    def _call_first(self, prepare: Callable[[Callable[[], None]], Any] | None) -> float:
+        closure = self.closure if prepare is None else partial(prepare, self.rewind)
+        known = offered(self.closure, "modules")  # a traced objective says what it runs
+        if isinstance(self.closure, nn.Module):  # of which this is a method
+            known = (self.closure,)
+        if self._modules is None and known is not None:
+            for module in known:
+                self._buffers.watch(module)
+            value = self._call(closure)
+        elif self._modules is None:
+            with _watching(self._buffers):
+                value = self._call(closure)
+        else:
+            value = self._call(closure)
+        self._random.mark()
+        self._buffers.mark()
+        self.first = value.detach().clone() if isinstance(value, Tensor) else value
+        return scalar(value)
+
+    def _call(self, closure: Closure) -> Any:
+        if self.interrupts.waiting is not None:
+            self.interrupts.deliver()
+        if self.inside_autocast:  # a region entered by the closure may cache all the same
+            torch.clear_autocast_cache()
+        self.count += 1
+        self.interrupts.window = True
+        try:
+            return closure()
+        finally:
+            self.interrupts.window = False
+
+    def again(self) -> float:
+        """The loss once more, from the same state of the world."""
+        return self._losses(iter((None,)), rewinding=True)[0]
+
+    def quickly(self) -> float:
+        """The same by a traced objective's own pass, which is that of the model but faster."""
+        closure = offered(self.closure, "traced") or self.closure
+        return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
+
+    def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
+        """The loss at each of the points to which a generator that `points` makes moves on.
+
+        To rewind 5 kB of random state before each of them costs as much as all else around an
+        evaluation. Where the first one of the step drew no random numbers and there are no
+        buffers, the others hardly will draw: that is looked at afterwards, and if they did, all
+        are made again.
+        """
+        still = not (self._random.drawn or self._buffers.any or self._random.has_devices)
+        values = self._losses(points(), rewinding=not still)
+        if still and self._random.moved:
+            values = self._losses(points(), rewinding=True)
+        return values
+
+    def _losses(
+        self, points: Iterator[None], rewinding: bool, closure: Closure | None = None
+    ) -> list[float]:
+        # What is not needed is not even asked: this is all that a probe costs beside itself.
+        closure, interrupts = closure or self.closure, self.interrupts
+        rewind = self._rewinder() if rewinding else None
+        inside_autocast = self.inside_autocast
+        values: list[float] = []
+        try:
+            for _ in points:
+                if rewind is not None:
+                    rewind()
+                if interrupts.waiting is not None:
+                    interrupts.deliver()
+                if inside_autocast:  # a region entered by the closure may cache all the same
+                    torch.clear_autocast_cache()
+                self.count += 1
+                interrupts.window = True
+                value = closure()
+                interrupts.window = False
+                if type(value) is Tensor and not value.ndim and value.dtype in _REAL:
+                    values.append(value.item())
+                else:
+                    values.append(scalar(value))
+        finally:
+            try:
+                interrupts.window = False
+            finally:
+                if isinstance(points, Generator):
+                    points.close()  # which takes back its last move
+        return values
+
+    def _rewinder(self) -> Callable[[], object]:
+        more = self._buffers.any or self._random.has_devices
+        return self.rewind if more else self._random.rewind_cpu
+
+
+def offered(closure: Any, name: str) -> Any:
+    """What an objective offers beside being called; None where it is any other closure.
+
+    The attributes of a module that is called as a closure are layers, whatever their names.
+    """
+    return None if isinstance(closure, nn.Module) else getattr(closure, name, None)
+
+
+def scalar(value: Any) -> float:
+    """The loss as a float, or a sentence about what the closure returned instead."""
+    if isinstance(value, Tensor):
+        if value.numel() == 1 and not value.is_complex():
+            return float(value)
+        raise ValueError(
+            f"closure must return a scalar loss, got a tensor of shape {tuple(value.shape)} and "
+            f"dtype {value.dtype}"
+        )
+    if isinstance(value, Real) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
+        return float(value)
+    if value is None:
+        raise ValueError("closure must return the loss, got None (is its return missing?)")
+    raise ValueError(f"closure must return a scalar loss, got {type(value).__name__}")
+
+
+class _Random:
+    """The default generators of the CPU and of the devices in play."""
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
+        self._before = self._after = self._get()
+
+    def mark(self) -> None:
+        self._after = self._get()
+
+    def rewind(self) -> None:
+        self._set(self._before)
+
+    @property
+    def drawn(self) -> bool:
+        """Did the first evaluation draw from the generator of the CPU?"""
+        return not torch.equal(self._before[0], self._after[0])
+
+    @property
+    def moved(self) -> bool:
+        """Has that generator drawn since?"""
+        return not torch.equal(torch.default_generator.get_state(), self._after[0])
+
+    @property
+    def rewind_cpu(self) -> Callable[[], object]:
+        """The same for the CPU alone, without any detour."""
+        return partial(torch.default_generator.set_state, self._before[0])
+
+    @property
+    def has_devices(self) -> bool:
+        return bool(self._devices)
+
+    def finish(self) -> None:
+        self._set(self._after)
+
+    def _get(self) -> list[Tensor]:
+        return [torch.default_generator.get_state()] + [
+            torch.get_device_module(d).get_rng_state(d) for d in self._devices
+        ]
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.default_generator.set_state(states[0])
+        for i, device in enumerate(self._devices):
+            torch.get_device_module(device).set_rng_state(states[i + 1], device)
+
+
+Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: who stands there, its value
+
+
+class _Watched:
+    """The buffers of one module: which tensors stood there and what they held."""
+
+    def __init__(self, module: nn.Module, before: Held) -> None:
+        self._module = module
+        self._before = self._after = before
+
+    def mark(self) -> None:
+        self._after = _held(self._module, self._before)
+
+    def rewind(self) -> None:
+        self._put(self._before)
+
+    def finish(self) -> None:
+        self._put(self._before)
+        self._put(self._after)
+
+    def _put(self, held: Held) -> None:
+        standing = dict(self._module._buffers.items())
+        for name in standing.keys() - held.keys():  # registered by the forward
+            del self._module._buffers[name]
+        for name, (tensor, value) in held.items():
+            if name not in standing or standing[name] is not tensor:
+                self._module._buffers[name] = tensor
+            if tensor is not None and value is not None and not _holds(tensor, value):
+                tensor.copy_(value)
+
+
+def _held(module: nn.Module, known: Held) -> Held:
+    """What the module holds now; values that are `known` already are not copied again."""
+    held: Held = {}
+    for name, tensor in module._buffers.items():
+        old, value = known.get(name, (None, None))
+        if tensor is not None and not (tensor is old and _holds(tensor, value)):
+            value = tensor.detach().clone()
+        held[name] = (tensor, None if tensor is None else value)
+    return held
+
+
+def _holds(tensor: Tensor, value: Tensor | None) -> bool:
+    # Content, not the version counter: batch_norm writes its statistics without counting.
+    return value is not None and torch.equal(tensor, value)
+
+
+class _Buffers:
+    """The buffers of the modules whose forward ran."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._bare: list[nn.Module] = []  # without buffers so far, as most of them
+        self._watched: list[_Watched] = []
+
+    def watch(self, module: nn.Module) -> None:
+        # With all that stands below it: a forward may write a child's buffers without calling it.
+        if id(module) in self._seen:
+            return
+        for child in walk(module):
+            if id(child) not in self._seen:
+                self._seen.add(id(child))
+                if child._buffers:
+                    self._watched.append(_Watched(child, _held(child, {})))
+                else:
+                    self._bare.append(child)
+
+    @property
+    def any(self) -> bool:
+        """Is there anything to restore?"""
+        return bool(self._watched)
+
+    def mark(self) -> None:
+        # What has no buffers after its forward either need not be looked at again.
+        self._watched += [_Watched(module, {}) for module in self._bare if module._buffers]
+        self._bare.clear()
+        for watched in self._watched:
+            watched.mark()
+
+    def rewind(self) -> None:
+        for watched in self._watched:
+            watched.rewind()
+        for module in self._bare:  # of a forward that failed, or that is run once more
+            if module._buffers:
+                _Watched(module, {}).rewind()
+
+    def finish(self) -> None:
+        for watched in self._watched:
+            watched.finish()
+
+
+def walk(model: nn.Module) -> list[nn.Module]:
+    """All modules once, as `modules()` gives them; this is done at every step."""
+    found, seen = [model], {id(model)}
+    for module in found:  # which grows on the way
+        for child in module._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
+
+
+class _watching(AbstractContextManager[None]):
+    """Lets `buffers` see every module of this thread just before its forward runs."""
+
+    def __init__(self, buffers: _Buffers) -> None:
+        self._buffers = buffers
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        self._handle = register_module_forward_pre_hook(self._see)
+
+    def _see(self, module: nn.Module, args: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._buffers.watch(module)
+
+    def __exit__(self, *exception: object) -> None:
+        self._handle.remove()

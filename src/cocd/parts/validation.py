@@ -1,0 +1,109 @@
+"""Checks of what users pass: one sentence that names the argument, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from torch import Tensor, nn
+
+from .probe import DIFFERENCES
+
+NONFINITE = ("skip", "raise")
+
+
+def _number(name: str, value: Any, what: str) -> float:
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be {what}, got {value!r}") from None
+    return number
+
+
+def check_group(group: dict[str, Any]) -> None:
+    """Refuse options of a parameter group that no step could be made with."""
+    for name in ("lr", "weight_decay"):
+        if name in group:
+            what = "a finite number that is not negative"
+            value = _number(name, group[name], what)
+            if not (isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be {what}, got {group[name]!r}")
+    if "eps" in group:
+        what = "a finite number above 0"
+        value = _number("eps", group["eps"], what)
+        if not (isfinite(value) and value > 0):
+            raise ValueError(f"eps must be {what}, got {group['eps']!r}")
+    if "decay" in group:
+        what = "a number from 0 to 1"
+        value = _number("decay", group["decay"], what)
+        if not 0 <= value <= 1:
+            raise ValueError(f"decay must be {what}, got {group['decay']!r}")
+
+
+def check_count(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    count = int(value.__index__())
+    if count < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return count
+
+
+def check_budgets(compute: int, memory: int | None, n: int) -> None:
+    """B <= m <= n."""
+    if compute > n:
+        raise ValueError(
+            f"compute_budget={compute} is more than the {n} coordinates there are; use at most {n}"
+        )
+    if memory is not None and memory > n:
+        raise ValueError(
+            f"memory_budget={memory} is more than the {n} coordinates there are; use at most {n}, "
+            "or None for all of them"
+        )
+    if memory is not None and compute > memory:
+        raise ValueError(
+            f"compute_budget={compute} is more than memory_budget={memory}: estimates would be "
+            "thrown away before they are used; raise memory_budget or lower compute_budget"
+        )
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """One of a few words."""
+    if value not in tuple(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return str(value)
+
+
+def check_difference(value: Any) -> str:
+    """central, forward or backward."""
+    return check_choice("difference", value, DIFFERENCES)
+
+
+def check_modules(modules: Any) -> list[nn.Module] | None:
+    """None, one module or several."""
+    if modules is None:
+        return None
+    alone = isinstance(modules, nn.Module) or not isinstance(modules, Iterable)
+    found = [modules] if alone else list(modules)
+    for module in found:
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"modules must be torch modules, got {modules!r}")
+    return found
+
+
+def unique(params: Any) -> Any:
+    """A parameter list without repetitions, named or not; the first of each stays."""
+    if isinstance(params, (Tensor, set)):
+        return params  # torch wraps the one and refuses the other
+    seen: set[int] = set()
+    kept = []
+    for entry in params:
+        tensor = entry[1] if isinstance(entry, tuple) and len(entry) == 2 else entry
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            kept.append(entry)
+    return kept
