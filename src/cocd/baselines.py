@@ -19,8 +19,13 @@
 (True, 800)
 """
 
-from .coordinates import BCCD, FiniteDifference, RandomCoordinate
-from .directions import SPSA, ZOSGD, EvolutionStrategy, MeZO
+from .optim.baselines.bccd import BCCD
+from .optim.baselines.evolution_strategy import EvolutionStrategy
+from .optim.baselines.finite_difference import FiniteDifference
+from .optim.baselines.mezo import MeZO
+from .optim.baselines.random_coordinate import RandomCoordinate
+from .optim.baselines.spsa import SPSA
+from .optim.baselines.zo_sgd import ZOSGD
 
 __all__ = [
     "BCCD",

@@ -10,18 +10,18 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from math import isfinite, nan
+from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import NonFiniteLoss
-from ..optim.base import ZerothOrder
-from ..parts.evaluation import Closure, Evaluations, offered
-from ..parts.layout import Kind
-from ..parts.update import decay_weights
-from ..parts.validation import check_choice, check_count
+from ...errors import NonFiniteLoss
+from ...parts.evaluation import Closure, Evaluations, offered
+from ...parts.layout import Kind
+from ...parts.update import decay_weights
+from ...parts.validation import check_count
+from ..base import ZerothOrder
 
 _KEPT = 1 << 22  # numbers: 16 MB in float32
 _FEW = 16  # points: for fewer a stack takes longer than one after the other
@@ -30,7 +30,7 @@ Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u
 Direction = list[tuple[Tensor, Tensor]]  # each tensor with its part
 
 
-class _DirectionMethod(ZerothOrder):
+class DirectionMethod(ZerothOrder):
     """x <- x - lr * mean of u (f(x + eps u) - f(x - eps u)) / (2 eps) over `directions` pairs."""
 
     _whole = (*ZerothOrder._whole, "directions", "seed")
@@ -234,118 +234,3 @@ class _DirectionMethod(ZerothOrder):
         super()._restore(saved)
         self.directions = int(saved["directions"])
         self._generator = saved["generator"].clone()
-
-
-class SPSA(_DirectionMethod):
-    """Simultaneous perturbation: directions of independent signs (Spall).
-
-    `directions` pairs a step, two evaluations each; `seed` starts a generator of its own.
-
-    >>> import torch, cocd
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> optimizer = cocd.baselines.SPSA([x], lr=0.1, directions=2, seed=1)
-    >>> for _ in range(100):
-    ...     loss = optimizer.step(lambda: (x**2).sum())
-    >>> bool(x.norm() < 1e-3), optimizer.evaluations
-    (True, 400)
-    """
-
-    def _sample(self, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-        return torch.randint(2, shape, dtype=dtype, generator=generator).mul_(2).sub_(1)
-
-
-class ZOSGD(_DirectionMethod):
-    """Gaussian smoothing (Ghadimi and Lan): directions drawn from a normal distribution.
-
-    >>> import torch, cocd
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> optimizer = cocd.baselines.ZOSGD([x], lr=0.1, directions=8, seed=0)
-    >>> for _ in range(100):
-    ...     loss = optimizer.step(lambda: (x**2).sum())
-    >>> bool(x.norm() < 1e-3)
-    True
-    """
-
-
-class MeZO(_DirectionMethod):
-    """Gaussian directions, walked in place: no copy of the parameters, no stored direction.
-
-    The one method here that restores x only to rounding: x + eps u - 2 eps u + eps u is not
-    exactly x. That is the price of keeping no copy (Malladi et al.).
-
-    >>> import torch, cocd
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> optimizer = cocd.baselines.MeZO([x], lr=0.05, directions=8, seed=0)
-    >>> for _ in range(100):
-    ...     loss = optimizer.step(lambda: (x**2).sum())
-    >>> bool(x.norm() < 1e-3)
-    True
-    """
-
-    _keeps = False
-
-    def _probe(
-        self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
-    ) -> list[float]:
-        # All is walked, whatever is wanted: where x goes, to rounding, must not depend on it.
-        losses: list[float] = []
-        for seed in seeds:
-            at = 0.0  # where x is, in units of eps u
-            try:
-                for sign in (1.0, -1.0):
-                    self._walk(seed, sign - at)
-                    at = sign
-                    losses.append(evaluate() if len(losses) in wanted else nan)
-            finally:
-                self._walk(seed, -at)
-        return losses
-
-    def _walk(self, seed: int, by: float) -> None:
-        options = self._groups_by_tensor()
-        for tensor, u in self._direction(seed):
-            tensor.add_(u, alpha=by * float(options[id(tensor)]["eps"]))
-
-
-class EvolutionStrategy(_DirectionMethod):
-    """Antithetic evolution strategy (Salimans et al.); ``shaping="rank"`` uses ranks of losses.
-
-    >>> import torch, cocd
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> optimizer = cocd.baselines.EvolutionStrategy(
-    ...     [x], lr=0.02, eps=0.1, directions=8, shaping="rank", seed=0
-    ... )
-    >>> for _ in range(200):
-    ...     loss = optimizer.step(lambda: (x**2).sum())
-    >>> bool(x.norm() < 0.2)
-    True
-    """
-
-    _whole = (*_DirectionMethod._whole, "shaping")
-    _kept = (*_DirectionMethod._kept, "shaping")
-
-    def __init__(self, params: Any, lr: float, *, shaping: str = "none", **options: Any) -> None:
-        self.shaping = check_choice("shaping", shaping, ("none", "rank"))
-        super().__init__(params, lr, **options)
-
-    def _usable(self, pair: Pair) -> bool:
-        if self.shaping == "none":
-            return super()._usable(pair)
-        return isfinite(pair[1]) and isfinite(pair[2])  # ranks do not overflow
-
-    def _weights(self, pairs: list[Pair]) -> list[float]:
-        if self.shaping == "none":
-            return super()._weights(pairs)
-        losses = torch.tensor([[up, down] for _, up, down in pairs], dtype=torch.float64)
-        # Centred ranks, -1/2 to 1/2; equal losses share the mean of their ranks.
-        flat = losses.flatten()
-        below, equal = (flat[:, None] > flat).double(), (flat[:, None] == flat).double()
-        ranks = below.sum(1) + (equal.sum(1) - 1) / 2
-        ranks = (ranks / (len(flat) - 1) - 0.5).view_as(losses)
-        return (ranks[:, 0] - ranks[:, 1]).tolist()
-
-    def _snapshot(self) -> dict[str, Any]:
-        return {**super()._snapshot(), "shaping": self.shaping}
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        super()._restore(saved)
-        self.shaping = str(saved["shaping"])

@@ -1,0 +1,1 @@
+"""The methods of `cocd.baselines`, one per file."""

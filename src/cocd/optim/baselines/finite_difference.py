@@ -1,0 +1,48 @@
+"""`FiniteDifference`: all n coordinates at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cocd import CoCD
+
+
+class FiniteDifference(CoCD):
+    """Gradient descent on finite differences of all n coordinates, 2n + 1 evaluations a step.
+
+    >>> import torch, cocd
+    >>> x = torch.ones(4, requires_grad=True)
+    >>> optimizer = cocd.baselines.FiniteDifference([x], lr=0.5, eps=0.1)
+    >>> loss = optimizer.step(lambda: (x**2).sum())
+    >>> bool(x.abs().max() < 1e-5), optimizer.evaluations
+    (True, 9)
+    """
+
+    _whole = (*CoCD._whole, "decay")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        *,
+        eps: float = 0.1,
+        weight_decay: float = 0.0,
+        difference: str = "central",
+        nonfinite: str = "skip",
+        modules: Any = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            eps=eps,
+            compute_budget=None,  # type: ignore[arg-type]  # all there are, also those that join
+            decay=0.0,
+            weight_decay=weight_decay,
+            difference=difference,
+            nonfinite=nonfinite,
+            modules=modules,
+        )
+
+    def _budget(self) -> int:
+        self.compute_budget = self._schedule.n
+        return self.compute_budget
