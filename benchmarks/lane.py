@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cocd import CoCD, trace
-from cocd.parts.probe import Differences
+from cocd.objective import BoundLoss, ForwardedLoss
 from cocd.parts.schedule import Cyclic
 
 # How each is called here, and what `cocd.trace` calls it. The first two are the same engine, with
@@ -63,32 +63,30 @@ class Step(NamedTuple):
         return self.rest - self.forward
 
 
-class _Timed:
-    """A traced closure with a stop-watch, to everybody else the closure itself."""
+class _Timed(ForwardedLoss):
+    """A traced loss with a stop-watch."""
 
-    def __init__(self, closure: Any, names: dict[int, str]) -> None:
-        self._closure = closure
+    def __init__(self, loss: BoundLoss, names: dict[int, str]) -> None:
+        super().__init__(loss)
         self._names = names
         self.forward = 0.0
         self.probes: dict[str, float] = {}
 
-    def __call__(self) -> Any:
-        return self._closure()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._closure, name)
-
     def prepare(self, *args: Any) -> Any:
         started = perf_counter()
-        value = self._closure.prepare(*args)
+        value = self.inner.prepare(*args)
         self.forward += perf_counter() - started
         return value
 
-    def differences(self, evaluate: Any, loss: float, tensor: Tensor, *args: Any) -> Differences:
-        started = perf_counter()
-        found: Differences = self._closure.differences(evaluate, loss, tensor, *args)
-        name = self._names[id(tensor)]
-        self.probes[name] = self.probes.get(name, 0.0) + perf_counter() - started
+    def block_differences(
+        self, evaluate: Any, loss: float, requests: list[Any], difference: Any
+    ) -> Any:
+        found = []
+        for request in requests:
+            started = perf_counter()
+            found.append(self.inner.differences(evaluate, loss, *request, difference))
+            name = self._names[id(request.tensor)]
+            self.probes[name] = self.probes.get(name, 0.0) + perf_counter() - started
         return found
 
 

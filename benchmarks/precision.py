@@ -20,7 +20,7 @@ from torch import Tensor
 from cocd import trace
 from cocd.errors import RadiusWarning
 from cocd.parts.evaluation import Evaluations
-from cocd.parts.layout import Run
+from cocd.parts.layout import TensorSlice
 from cocd.parts.probe import probe
 
 from .measure import Report, Row
@@ -78,7 +78,7 @@ class _Network:
         self.exact = deepcopy(self.model).double()
         self.incremental = trace(self.model, self.loss, engine="incremental")
         self.runs = [
-            Run(t, i, i + 1)
+            TensorSlice(t, i, i + 1)
             for t, p in enumerate(self.model.parameters())
             for i in sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
         ]

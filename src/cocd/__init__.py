@@ -21,7 +21,7 @@ from .errors import (
     RestoreWarning,
     SharedMemoryError,
 )
-from .objective import Objective, trace
+from .objective.traced import Objective, trace
 from .optim.auto_cocd import AutoCoCD
 from .optim.cocd import CoCD
 from .optim.coherent_gradient import CoherentGradient

@@ -62,7 +62,7 @@ class Seen:
         if self.x is not None:
             self.norms.append(float((x - self.x).norm()))
         self.x = x
-        index = [(s.run.tensor, i) for s in block for i in range(s.run.start, s.run.stop)]
+        index = [(s.part.tensor, i) for s in block for i in range(s.part.start, s.part.stop)]
         for (tensor, i), value in zip(index, fresh.tolist(), strict=True):
             if (tensor, i) in self.latest:
                 old, when = self.latest[tensor, i]

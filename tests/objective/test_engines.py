@@ -17,7 +17,7 @@ from zoo import build
 import cocd
 from cocd import EngineWarning, baselines
 from cocd.objective import checks
-from cocd.objective import traced_closure as closure_module
+from cocd.objective import traced_loss as closure_module
 from cocd.objective.graph import propagation as incremental
 from cocd.objective.kernels import dispatch as kernels
 from cocd.objective.registry import rules

@@ -13,7 +13,7 @@ from torch.nn.functional import linear, mse_loss
 import cocd
 from cocd import baselines
 from cocd.objective import checks
-from cocd.objective import traced_closure as closure_module
+from cocd.objective import traced_loss as closure_module
 from cocd.objective.checks import disagreement
 from cocd.objective.kernels import dispatch as kernels
 

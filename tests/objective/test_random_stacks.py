@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import cocd
+from cocd.objective.closure import sequential
 from cocd.parts.evaluation import Evaluations
-from cocd.parts.probe import sequential
 
 ACTIVATIONS = (
     nn.Tanh, nn.ReLU, nn.GELU, nn.ELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.LeakyReLU, nn.Hardtanh,

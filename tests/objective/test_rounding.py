@@ -12,9 +12,9 @@ from zoo.case import Net
 
 import cocd
 from cocd import baselines
+from cocd.objective.closure import sequential
 from cocd.objective.kernels import dispatch as kernels
 from cocd.parts.evaluation import Evaluations
-from cocd.parts.probe import sequential
 
 
 def gradient(model, closure):

@@ -9,9 +9,9 @@ from zoo import ZOO, build
 
 import cocd
 from cocd.objective.batched import call_model
+from cocd.objective.closure import sequential
 from cocd.objective.kernels import dispatch as kernels
 from cocd.parts.evaluation import Evaluations
-from cocd.parts.probe import sequential
 
 EPS = 0.05
 DIFFERENCES = ("central", "forward", "backward")

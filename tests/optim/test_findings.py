@@ -254,7 +254,7 @@ def test_every_device_has_a_buffer_of_its_own():
     memory = Memory(Layout(tensors), None)
     assert [(b.device.type, len(b)) for b in memory.buffers] == [("cpu", 3), ("meta", 3)]
     segments = memory.block(Cyclic(6), 6)
-    assert [(s.buffer, s.slot, len(s.run)) for s in segments] == [(0, 0, 2), (1, 0, 3), (0, 2, 1)]
+    assert [(s.buffer, s.slot, len(s.part)) for s in segments] == [(0, 0, 2), (1, 0, 3), (0, 2, 1)]
 
 
 def test_empty_tensors_are_accepted():

@@ -127,19 +127,14 @@ class Coherence:
             raise ValueError("error needs a tracker that watches: this one has been detached")
         if not self._x:
             raise ValueError("error needs the point of a refresh: make a step first")
-        optimizer, before = self._optimizer, self._optimizer.evaluations
+        optimizer, before = self._optimizer, self.evaluations
         n, B, delta = self._layout.n, optimizer.compute_budget, self._longest_step()
         made = self._when[self._trainable()]
         lags, oldest = int((self.steps - made[made > 0]).sum()), int(made.min(initial=self.steps))
         found = caveats(optimizer, int((made == 0).sum()), lags, oldest < self._altered)
         if L is not None:
             theory.error_bound(n, B, L, delta)  # refuses an L that is none before anything is spent
-        try:
-            gradient = gradient_at(optimizer, closure, self._x)
-        finally:
-            spent = optimizer.evaluations - before
-            optimizer.evaluations = before
-            self.evaluations += spent
+        gradient = gradient_at(optimizer, closure, self._x, self._count)
         off, known = remembered(optimizer) - gradient, gradient.isfinite()
         if missing := int((~known).sum()):
             found.append(f"{missing} coordinates are frozen or could not be probed: left out")
@@ -153,7 +148,7 @@ class Coherence:
             euclidean_bound=theory.euclidean_error_bound(n, B, L, delta),
             L=float(L),
             delta=delta,
-            evaluations=spent,
+            evaluations=self.evaluations - before,
             caveats=tuple(found),
         )
 
@@ -236,8 +231,8 @@ class Coherence:
         self._notice_options()
         rows = []
         position = 0
-        for t, segments in groupby(block, key=lambda segment: segment.run.tensor):
-            runs = [segment.run for segment in segments]
+        for t, segments in groupby(block, key=lambda segment: segment.part.tensor):
+            runs = [segment.part for segment in segments]
             index = np.fromiter(chain.from_iterable(range(r.start, r.stop) for r in runs), np.int64)
             part = fresh[position : position + len(index)]
             position += len(index)
@@ -297,6 +292,9 @@ class Coherence:
         """A parameter, half precision widened so that differences are exact enough."""
         kind = self._layout.kinds[self._layout.kind[t]]
         return self._layout.tensors[t].detach().to(kind.dtype)
+
+    def _count(self, evaluations: int) -> None:
+        self.evaluations += evaluations
 
     def _follow(self) -> None:
         """Take in coordinates that joined; begin anew if another state has been loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -52,21 +53,24 @@ def remembered(optimizer: CoordinateMethod) -> Tensor:
     layout, memory = optimizer._memory.layout, optimizer._memory
     flat = torch.zeros(layout.n, dtype=torch.float64)
     for segment in memory.remembered(optimizer._schedule):
-        start = layout.offsets[segment.run.tensor] + segment.run.start
-        flat[start : start + len(segment.run)] = memory.values(segment).to(flat)
+        start = layout.offsets[segment.part.tensor] + segment.part.start
+        flat[start : start + len(segment.part)] = memory.values(segment).to(flat)
     return flat
 
 
-def gradient_at(optimizer: CoordinateMethod, closure: Any, point: list[Tensor]) -> Tensor:
+def gradient_at(
+    optimizer: CoordinateMethod, closure: Any, point: list[Tensor], report: Callable[[int], None]
+) -> Tensor:
     """All n finite differences at `point`; NaN where one failed. It leaves no trace.
 
-    Parameters, random numbers and module buffers are as before when it returns or raises.
+    Parameters, random numbers and module buffers are as before when it returns or raises; `report`
+    is told the number of evaluations.
     """
     options = optimizer._groups_by_tensor()
     layout = optimizer._memory.layout
     gradient = torch.zeros(0)
     # A step that fails leaves the world as it was, so this one ends as a failed step does.
-    with suppress(_Aside), optimizer._evaluating(closure) as evaluate:
+    with suppress(_Aside), optimizer._evaluating(closure, report) as evaluate:
         here = [tensor.detach().clone() for tensor in layout.tensors]
         try:
             # One that has joined since then has not moved.
@@ -75,7 +79,7 @@ def gradient_at(optimizer: CoordinateMethod, closure: Any, point: list[Tensor]) 
             _, fresh = probe(
                 evaluate,
                 layout.tensors,
-                list(layout.runs(0, layout.n)),
+                list(layout.slices(0, layout.n)),
                 lambda tensor: float(options[id(tensor)]["eps"]),
                 optimizer.difference,
             )

@@ -1,25 +1,15 @@
-"""`Shard`, and the closures that it makes: each rank evaluates a part of every step."""
+"""`Shard`: makes closures of which each rank evaluates a part."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager, suppress
-from math import ceil, isfinite, isnan, nan
-from typing import Any
-
-import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from ..objective.closure import bound
+from ..objective.protocol import Closure
 from ..optim.base import ZerothOrder
-from ..parts.evaluation import Closure, Evaluations, offered, scalar
-from ..parts.probe import Differences, Request, differences, evaluations_per_coordinate
 from ..parts.validation import check_count
-from .ranks import Header, RankError, Ranks
-from .state import PARTS, odd_one, state
-
-_UNCHANGED = "no rank has moved its parameters"
+from .ranks import Ranks
+from .sharded_loss import ShardedLoss
 
 
 class Shard:
@@ -64,209 +54,23 @@ class Shard:
         self.optimizer = optimizer
         self.check_every = check_count("check_every", check_every)
         self.steps = 0  # begun so far
-        self._ranks = Ranks(group)
+        self.ranks = Ranks(group)
 
     @property
     def rank(self) -> int:
         """This process's place in the group."""
-        return self._ranks.rank
+        return self.ranks.rank
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self._ranks.size
+        return self.ranks.size
 
-    def __call__(self, closure: Closure) -> Closure:
+    def __call__(self, closure: Closure) -> ShardedLoss:
         """The same objective, its probes shared with the other ranks; for one step."""
-        if not callable(closure) or isinstance(closure, Sharded):
+        if not callable(closure) or isinstance(closure, ShardedLoss):
             raise ValueError(
                 "closure must be a function that returns the loss and is not sharded yet, got "
                 f"{closure!r}; call shard(lambda: loss_fn(model(x), y))"
             )
-        return Sharded(self, closure)
-
-
-def _cut(requests: list[Request], mine: range) -> Iterator[Request]:
-    """The part of the requests' coordinates, taken one after the other, that `mine` says."""
-    first = 0
-    for request in requests:
-        start, stop = max(mine.start - first, 0), min(mine.stop - first, len(request.elements))
-        if start < stop:
-            yield request._replace(elements=request.elements[start:stop])
-        first += len(request.elements)
-
-
-class Sharded:
-    """A closure of which each rank evaluates a part; it takes a step's probes as one block."""
-
-    def __init__(self, shard: Shard, closure: Any) -> None:
-        self._shard = shard
-        self._ranks = shard._ranks
-        self._closure = closure
-        self._rewind: Callable[[], None] = lambda: None
-        self._loss = nan
-        self._digests: tuple[int, ...] = ()
-
-    @property
-    def modules(self) -> Any:
-        """Whose buffers an evaluation may change, if the closure knows."""
-        return offered(self._closure, "modules")
-
-    def __call__(self) -> Any:
-        """The loss, by this rank alone."""
-        return self._closure()
-
-    def prepare(self, rewind: Callable[[], None]) -> Any:
-        """The loss at the unperturbed point, which every rank evaluates."""
-        with self._telling_of_failure():
-            self._begin(rewind)
-            keep = offered(self._closure, "prepare")
-            value = self._closure() if keep is None else keep(rewind)
-            self._loss = scalar(value)
-        if not isfinite(self._loss):  # there will be no probes, but are all of this opinion?
-            self._exchange(torch.zeros(0, 1, dtype=torch.float64), 0)
-        return value
-
-    def block(
-        self, evaluate: Evaluations, loss: float, requests: list[Request], difference: str
-    ) -> list[Differences]:
-        """Differences for all of a step's coordinates, of which this rank evaluates a slice."""
-        sizes = [len(request.elements) for request in requests]
-        count, central = sum(sizes), difference == "central"
-        mine = self._ranks.slice(count)
-        values = torch.zeros(0, 1 + central, dtype=torch.float64)
-        with self._telling_of_failure():
-            if mine:
-                own = list(_cut(requests, mine))
-                found = differences(self._closure, evaluate, loss, own, difference)
-                columns = ([part for part in answer if part is not None] for answer in found)
-                values = torch.cat([torch.stack(column, 1) for column in columns])
-            evaluate.interrupts.deliver()  # a Ctrl-C that waits stops all ranks or none
-        values = self._exchange(values, count)
-        evaluate.count += evaluations_per_coordinate(difference) * (count - len(mine))
-        parts = torch.split(values, sizes)
-        return [Differences(part[:, 0], part[:, 1] if central else None) for part in parts]
-
-    def directional_losses(
-        self,
-        evaluate: Evaluations,
-        count: int,
-        evaluate_some: Callable[[Container[int]], list[float]],
-    ) -> list[float]:
-        """The `count` losses of a step along directions, of which this rank evaluates a slice.
-
-        The first is evaluated by every rank: it decides what the step leaves behind in random
-        numbers and buffers, and it shows whether all have the same batch.
-        """
-        mine = [k + 1 for k in self._ranks.slice(count - 1)]
-        with self._telling_of_failure():
-            self._begin(evaluate.rewind)
-            found = evaluate_some({0, *mine})
-            self._loss = found[0]
-            evaluate.interrupts.deliver()
-        values = torch.tensor([[found[k]] for k in mine], dtype=torch.float64).view(-1, 1)
-        values = self._exchange(values, count - 1)
-        evaluate.count += count - 1 - len(mine)
-        return [self._loss, *values[:, 0].tolist()]
-
-    def release(self) -> None:
-        """Let go of what the closure kept for the probes."""
-        if release := offered(self._closure, "release"):
-            release()
-
-    # --- what is said between ranks --------------------------------------------------------------
-
-    def _begin(self, rewind: Callable[[], None]) -> None:
-        self._rewind = rewind
-        self._shard.steps += 1
-        due = (self._shard.steps - 1) % self._shard.check_every == 0
-        self._digests = self._state() if due else ()
-
-    def _state(self) -> tuple[int, ...]:
-        optimizer = self._shard.optimizer
-        known = self.modules if optimizer.modules is None else optimizer.modules
-        return state(optimizer, known)
-
-    def _header(self, count: int, failed: bool = False) -> Header:
-        loss = nan if isnan(self._loss) else self._loss  # one NaN for all, whatever its bits
-        (word,) = struct.unpack("<q", struct.pack("<d", loss))
-        step = self._shard.steps
-        return Header(step, int(failed), word, count, *self._digests)
-
-    def _exchange(self, values: Tensor, count: int) -> Tensor:
-        """The `count` rows that the `values` of all ranks make up, or the error that all raise."""
-        columns = values.shape[1]
-        payload = values.flatten().view(torch.int64)
-        headers, found = self._ranks.gather_headers(self._header(count), payload)
-        self._compare(headers)
-        each = ceil(count / self._ranks.size) * columns
-        rows = self._ranks.gather_rest(found, payload, each).view(torch.float64)
-        sizes = [len(self._ranks.slice(count, rank)) * columns for rank in range(self._ranks.size)]
-        return torch.cat([row[:size] for row, size in zip(rows, sizes, strict=True)]).view(
-            -1, columns
-        )
-
-    @contextmanager
-    def _telling_of_failure(self) -> Iterator[None]:
-        """What is raised here is told to the other ranks, which wait for this one's slice."""
-        try:
-            yield
-        except BaseException as error:
-            lines = str(error).strip().splitlines()
-            said = ": ".join([type(error).__name__, *lines[:1]])
-            with suppress(RankError):  # what happened here is the news, not who cannot hear it
-                nothing = torch.zeros(0, dtype=torch.int64)
-                self._ranks.gather_headers(self._header(0, failed=True), nothing)
-                self._ranks.gather_texts(said)
-            raise
-
-    # --- what can be wrong -----------------------------------------------------------------------
-
-    def _compare(self, headers: list[Header]) -> None:
-        """Raise, on every rank alike, unless all are in the same place."""
-        step, name = self._shard.steps, self._ranks.name
-        if failed := [rank for rank, header in enumerate(headers) if header.failed]:
-            said = self._ranks.gather_texts("")[failed[0]]
-            raise RankError(f"{name(failed[0])} failed at step {step}: {said}; {_UNCHANGED}")
-        if odd := odd_one([header.step for header in headers]):
-            there, here = (headers[rank].step for rank in odd)
-            raise RankError(
-                f"{name(odd[0])} is at step {there}, {name(odd[1])} at step {here}: all ranks must "
-                f"take the same steps; {_UNCHANGED}"
-            )
-        self._compare_states([header.digests for header in headers])
-        if odd := odd_one([header.loss for header in headers]):
-            self._tell_losses_apart(headers, *odd)
-        if odd := odd_one([header.probes for header in headers]):
-            there, here = (headers[rank].probes for rank in odd)
-            raise RankError(
-                f"{name(odd[0])} makes {there} probes where {name(odd[1])} makes {here}, at step "
-                f"{step}: the optimizer must have the same options on all ranks; {_UNCHANGED}"
-            )
-
-    def _tell_losses_apart(self, headers: list[Header], odd: int, usual: int) -> None:
-        """The losses differ: is it the state that does, or the batch?"""
-        there, here = (
-            struct.unpack("<d", struct.pack("<q", headers[rank].loss))[0] for rank in (odd, usual)
-        )
-        problem = (
-            f"{self._ranks.name(odd)} has a loss of {there!r} at step {self._shard.steps}, "
-            f"{self._ranks.name(usual)} one of {here!r} at the same point"
-        )
-        self._rewind()
-        words = torch.tensor(self._state())
-        self._compare_states(self._ranks.gather(words).tolist(), f"{problem}; ")
-        raise RankError(
-            f"{problem}, from the same parameters: it has another batch, or it computes "
-            "differently; give all ranks the same batches, and the same threads and hardware; "
-            f"{_UNCHANGED}"
-        )
-
-    def _compare_states(self, digests: list[Any], problem: str = "") -> None:
-        for (part, remedy), column in zip(PARTS.items(), zip(*digests, strict=True), strict=True):
-            if odd := odd_one(column):
-                there, here = map(self._ranks.name, odd)
-                raise RankError(
-                    f"{problem}{there} differs from {here} in the {part}, found at step "
-                    f"{self._shard.steps}; {remedy}; {_UNCHANGED}"
-                )
+        return ShardedLoss(self, bound(closure))

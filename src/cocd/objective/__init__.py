@@ -1,10 +1,13 @@
-"""Engines: how a block of probes is evaluated without a forward pass for each.
+"""A loss on a batch, and how a block of its probes is evaluated.
 
 incremental: follow what one weight changes through the layers (`graph`, `change`, `rules`).
 batched: whole forward passes of many perturbed copies at once (`batched`).
-sequential: the closure itself, once a probe (`cocd.parts.probe.sequential`).
+sequential: the closure itself, once a probe (`closure.sequential`).
+
+Public are `BoundLoss`, the protocol between optimizers and losses, and `ForwardedLoss`, for
+wrappers.
 """
 
-from .traced import Objective, trace
+from .protocol import BoundLoss, ForwardedLoss
 
-__all__ = ["Objective", "trace"]
+__all__ = ["BoundLoss", "ForwardedLoss"]

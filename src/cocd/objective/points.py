@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,13 @@ from .graph.tracing import given_names
 from .stacking import bytes_of, tensors_in
 
 if TYPE_CHECKING:
-    from .traced_closure import Closure
+    from .traced_loss import TracedLoss
 
 _MOST = 1024
 _RADIUS = 0.1  # at least, root mean square: a small one would leave little but rounding to compare
 
 
-def at_once(closure: Closure, tensors: list[Tensor]) -> int:
+def at_once(closure: TracedLoss, tensors: list[Tensor]) -> int:
     """How many points can be taken at a time; 0 where one after the other is as good."""
     objective = closure.objective
     objective._follow_model(given_names(objective.model, closure.inputs))
@@ -50,7 +49,7 @@ def _hidden(parameters: list[Tensor], inputs: Any) -> int:
 
 
 def losses_at(
-    closure: Closure,
+    closure: TracedLoss,
     evaluate: Evaluations,
     tensors: list[Tensor],
     stacks: list[Tensor],
@@ -77,7 +76,7 @@ def losses_at(
     evaluate.rewind()
     loss = first()
     if not problem:
-        with _not_counted(closure, evaluate):
+        with evaluate.uncounted(objective.count_checks):
             expected = [_closure_at(evaluate, tensors, far, k) for k in range(len(others))]
             span = abs(expected[0] - expected[1]) if due else 0.0
             pairs = zip([found[0], *others], [loss, *expected], strict=True)
@@ -85,7 +84,7 @@ def losses_at(
     if not problem:
         objective._stacks += 1
         objective.checks += 1
-        evaluate.count += len(found) - 1
+        evaluate.charge(len(found) - 1)
         return loss, found
     objective._stackable = False
     warn(
@@ -97,7 +96,7 @@ def losses_at(
 
 
 def _stacked(
-    closure: Closure, evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor]
+    closure: TracedLoss, evaluate: Evaluations, tensors: list[Tensor], stacks: list[Tensor]
 ) -> list[float]:
     objective = closure.objective
     evaluate.rewind()
@@ -139,18 +138,8 @@ def _closure_at(
             tensor.copy_(old)
 
 
-@contextmanager
-def _not_counted(closure: Closure, evaluate: Evaluations) -> Iterator[None]:
-    count = evaluate.count
-    try:
-        yield
-    finally:
-        closure.objective.checks += evaluate.count - count
-        evaluate.count = count
-
-
 def _problem(
-    closure: Closure, evaluate: Evaluations, pairs: list[tuple[float, float]], span: float
+    closure: TracedLoss, evaluate: Evaluations, pairs: list[tuple[float, float]], span: float
 ) -> str:
     """What is wrong with the losses that were found beside the closure's, or nothing."""
     like = evaluate.first

@@ -16,7 +16,7 @@ from .graph.graph import Graph, trace_graph
 from .graph.propagation import Plan
 from .graph.tracing import Untraceable, required_names
 from .kernels.scratch import Scratch
-from .traced_closure import Closure
+from .traced_loss import TracedLoss
 
 ENGINES = ("incremental", "batched", "sequential")
 _MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
@@ -92,13 +92,17 @@ class Objective:
         self._mark: tuple[Any, ...] = ()
         self._follow_model(required_names(model))
 
-    def __call__(self, inputs: Any, target: Any = None) -> Closure:
+    def __call__(self, inputs: Any, target: Any = None) -> TracedLoss:
         """The loss on this batch, as a closure."""
-        return Closure(self, inputs, target)
+        return TracedLoss(self, inputs, target)
 
     def engine_of(self, name: str) -> str:
         """Which engine probes the parameter of that name."""
         return self._records[name].engine
+
+    def count_checks(self, evaluations: int) -> None:
+        """So many evaluations were made to check the engines."""
+        self.checks += evaluations
 
     def loss(self, output: Any, target: Any) -> Any:
         """The loss of an output."""

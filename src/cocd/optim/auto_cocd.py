@@ -16,7 +16,8 @@ from ..auto.curvature import Curvature
 from ..auto.direction import Length
 from ..auto.rollback import Guard
 from ..auto.scales import Coherence
-from ..parts.evaluation import Closure, Evaluations
+from ..objective.protocol import Closure, Difference
+from ..parts.evaluation import Evaluations
 from ..parts.layout import Place, by_tensor, gather, put
 from ..parts.probe import is_lost, probe
 from ..parts.schedule import Cyclic, Schedule, Spread
@@ -220,7 +221,7 @@ class AutoCoCD(CoordinateMethod):
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
         block = self._memory.block(self._schedule, B)
-        runs = [segment.run for segment in block]
+        runs = [segment.part for segment in block]
         places = by_tensor(runs)
         known = self._known_curvature(places)
         sides = self._sides(evaluate, places, known, options)
@@ -310,7 +311,7 @@ class AutoCoCD(CoordinateMethod):
         places: list[Place],
         known: Any,
         options: dict[int, dict[str, Any]],
-    ) -> str:
+    ) -> Difference:
         """Central where the curvature is due or not known; else the two sides by turns."""
         assert isinstance(self._schedule, Cyclic)
         sweep = self._schedule.count // self._schedule.n

@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ..errors import NonFiniteLoss, NonFiniteWarning
-from ..parts.evaluation import Closure, Evaluations
+from ..objective.protocol import Closure
+from ..parts.evaluation import Evaluations
 from ..parts.layout import check_overlap, check_tensor
 from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
 from ..parts.warn import warn
@@ -132,14 +133,16 @@ class ZerothOrder(Optimizer):
 
     # --- evaluations --------------------------------------------------------------------------
 
-    def _evaluating(self, closure: Closure | None) -> Evaluations:
+    def _evaluating(
+        self, closure: Closure | None, report: Callable[[int], None] | None = None
+    ) -> Evaluations:
         if not callable(closure):
             raise ValueError(
                 f"closure must be a function that returns the loss, got {closure!r}; call "
                 "step(lambda: loss_fn(model(x), y))"
             )
         devices = {tensor.device for tensor in self._parameters() if not tensor.is_cpu}
-        return Evaluations(closure, self.modules, devices, self._count)
+        return Evaluations(closure, self.modules, devices, report or self._count)
 
     def _count(self, calls: int) -> None:
         self.evaluations += calls

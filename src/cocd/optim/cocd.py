@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..parts.evaluation import Closure
+from ..objective.protocol import Closure
 from ..parts.update import decay_weights, descend, descend_whole
 from .coordinate import CoordinateMethod
 
@@ -94,6 +94,6 @@ class CoCD(CoordinateMethod):
             descend_whole([moving[t] for t in whole], [memory.whole(t) for t in whole], lr)
             if len(whole) < len(moving):
                 for segment in memory.remembered(self._schedule):
-                    t = segment.run.tensor
+                    t = segment.part.tensor
                     if t in moving and t not in whole:
-                        descend(moving[t], segment.run, memory.values(segment), lr)
+                        descend(moving[t], segment.part, memory.values(segment), lr)

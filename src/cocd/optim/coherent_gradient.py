@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SharedMemoryError
-from ..parts.evaluation import Closure
+from ..objective.protocol import Closure
 from ..parts.layout import views
 from .coordinate import CoordinateMethod
 
@@ -83,7 +83,7 @@ class CoherentGradient(CoordinateMethod):
                 elif not self._memory.dense:
                     tensor.grad.zero_()
         for segment in self._memory.remembered(self._schedule):
-            t, start, stop = segment.run
+            t, start, stop = segment.part
             tensor, values = self._tensors[t], self._memory.values(segment)
             if not tensor.requires_grad:
                 continue

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..parts.evaluation import Closure, Evaluations
+from ..objective.protocol import Closure
+from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
@@ -78,10 +79,10 @@ class CoordinateMethod(ZerothOrder):
         flat = torch.zeros(sum(sizes), dtype=dtype, device=tensors[0].device)
         part = dict(zip(map(id, tensors), torch.split(flat, sizes), strict=True))
         for segment in self._memory.remembered(self._schedule):
-            tensor = self._tensors[segment.run.tensor]
+            tensor = self._tensors[segment.part.tensor]
             if id(tensor) in part:
                 values = self._memory.values(segment)
-                part[id(tensor)][segment.run.start : segment.run.stop] = values
+                part[id(tensor)][segment.part.start : segment.part.stop] = values
         return flat
 
     # --- one step ------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ class CoordinateMethod(ZerothOrder):
         _, fresh = probe(
             evaluate,
             self._tensors,
-            [segment.run for segment in block],
+            [segment.part for segment in block],
             lambda tensor: float(options[id(tensor)]["eps"]),
             self.difference,
         )
@@ -122,11 +123,11 @@ class CoordinateMethod(ZerothOrder):
             return True
         bad = position = 0
         for segment in block:
-            part = fresh[position : position + len(segment.run)]
-            if self._tensors[segment.run.tensor].requires_grad:
+            part = fresh[position : position + len(segment.part)]
+            if self._tensors[segment.part.tensor].requires_grad:
                 kept = part.to(self._memory.buffers[segment.buffer].dtype)
                 bad += len(part) - int(kept.isfinite().sum())
-            position += len(segment.run)
+            position += len(segment.part)
         self._report_nonfinite(bad, f"of {len(fresh)} probes gave a loss that is not finite")
         return False
 
@@ -204,7 +205,7 @@ class CoordinateMethod(ZerothOrder):
     def _restore(self, saved: dict[str, Any]) -> None:
         super()._restore(saved)
         self.compute_budget = int(saved["compute_budget"])
-        self.difference = str(saved["difference"])
+        self.difference = check_difference(saved["difference"])
         self._layout, _ = self._layout_of(saved)
         self._memory = Memory(self._layout, self._memory.budget)
         self._memory.load_state_dict(saved["memory"])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from math import nan
 from numbers import Real
 from types import TracebackType
 from typing import Any
@@ -19,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from ..objective.closure import bound
+from ..objective.protocol import Closure, LossValue
 from .interrupts import Interrupts
 
-Closure = Callable[[], Any]
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -29,6 +31,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     """Calls the closure, counts the calls, and keeps them from leaving traces.
 
     ``evaluate()`` gives the loss as a float. The first call decides what the step leaves behind.
+    `bound` is the closure as it may be asked for many losses at once, made once a step.
     """
 
     def __init__(
@@ -39,9 +42,10 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         report: Callable[[int], None],
     ) -> None:
         self.closure = closure
+        self.bound = bound(closure)
         self._report = report  # told the number of calls at the end, whatever became of the step
         self.count = 0
-        self.first: Any = None  # what the closure returned the first time, for the caller
+        self.first: LossValue = nan  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
         self._random = _Random(devices)
         self._buffers = _Buffers()
@@ -66,8 +70,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         traceback: TracebackType | None,
     ) -> None:
         self._report(self.count)
-        if release := offered(self.closure, "release"):
-            release()
+        self.bound.release()
         try:
             # After a failure the world is as it was before the step; otherwise as after one call.
             if kind is not None or self.count == 0:
@@ -85,7 +88,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __call__(self, prepare: bool = False) -> float:
         """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
-            return self._call_first(offered(self.closure, "prepare") if prepare else None)
+            return self._call_first(partial(self.bound.prepare, self.rewind) if prepare else None)
         return self.again()
 
     def rewind(self) -> None:
@@ -93,11 +96,23 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._random.rewind()
         self._buffers.rewind()
 
-    def _call_first(self, prepare: Callable[[Callable[[], None]], Any] | None) -> float:
-        closure = self.closure if prepare is None else partial(prepare, self.rewind)
-        known = offered(self.closure, "modules")  # a traced objective says what it runs
-        if isinstance(self.closure, nn.Module):  # of which this is a method
-            known = (self.closure,)
+    def charge(self, calls: int) -> None:
+        """Count evaluations that were made in another way than by calling the closure."""
+        self.count += calls
+
+    @contextmanager
+    def uncounted(self, report: Callable[[int], None]) -> Iterator[None]:
+        """What is evaluated inside is told to `report`, and is not the step's."""
+        before = self.count
+        try:
+            yield
+        finally:
+            report(self.count - before)
+            self.count = before
+
+    def _call_first(self, prepare: Closure | None) -> float:
+        closure = prepare or self.closure
+        known = self.bound.modules()  # a traced objective says what it runs
         if self._modules is None and known is not None:
             for module in known:
                 self._buffers.watch(module)
@@ -112,7 +127,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
         return scalar(value)
 
-    def _call(self, closure: Closure) -> Any:
+    def _call(self, closure: Closure) -> LossValue:
         if self.interrupts.waiting is not None:
             self.interrupts.deliver()
         if self.inside_autocast:  # a region entered by the closure may cache all the same
@@ -130,8 +145,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def quickly(self) -> float:
         """The same by a traced objective's own pass, which is that of the model but faster."""
-        closure = offered(self.closure, "traced") or self.closure
-        return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
+        return self._losses(iter((None,)), rewinding=True, closure=self.bound.quickly)[0]
 
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
         """The loss at each of the points to which a generator that `points` makes moves on.
@@ -182,14 +196,6 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _rewinder(self) -> Callable[[], object]:
         more = self._buffers.any or self._random.has_devices
         return self.rewind if more else self._random.rewind_cpu
-
-
-def offered(closure: Any, name: str) -> Any:
-    """What an objective offers beside being called; None where it is any other closure.
-
-    The attributes of a module that is called as a closure are layers, whatever their names.
-    """
-    return None if isinstance(closure, nn.Module) else getattr(closure, name, None)
 
 
 def scalar(value: Any) -> float:

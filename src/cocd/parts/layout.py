@@ -1,8 +1,8 @@
 """Virtual flattening: tensors that stay where they are, addressed as one flat vector.
 
 The flat vector is the tensors one after the other, each row-major by its logical shape, whatever
-its strides. A stretch of it is a list of runs; a run of a contiguous tensor is one view, that of
-a strided tensor a few rectangular ones. Nothing is ever copied.
+its strides. A stretch of it is a list of slices of tensors; that of a contiguous one is one view,
+that of a strided one a few rectangular ones. Nothing is ever copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class Run(NamedTuple):
+class TensorSlice(NamedTuple):
     """Consecutive coordinates ``start:stop`` of one tensor of a layout."""
 
     tensor: int
@@ -86,13 +86,13 @@ class Layout:
             self.kind_offset.append(self.kind_size[k])
             self.kind_size[k] += tensor.numel()
 
-    def runs(self, start: int, stop: int) -> Iterator[Run]:
+    def slices(self, start: int, stop: int) -> Iterator[TensorSlice]:
         """The stretch ``start:stop`` of the flat vector, cut at the tensors' borders."""
         t = bisect_right(self.offsets, start) - 1
         while start < stop:
             end = min(stop, self.offsets[t + 1])
             if start < end:
-                yield Run(t, start - self.offsets[t], end - self.offsets[t])
+                yield TensorSlice(t, start - self.offsets[t], end - self.offsets[t])
             start, t = end, t + 1
 
     def counter(self, kind: int) -> Callable[[int], int]:
@@ -183,11 +183,11 @@ def _readable(tensor: Tensor, where: Spot) -> Tensor:
     return tensor.detach() if isinstance(where, tuple) else tensor.detach().view(-1)
 
 
-def by_tensor(runs: Iterable[Run]) -> list[Place]:
-    """Runs that follow each other in the same tensor, as one list of its elements."""
+def by_tensor(slices: Iterable[TensorSlice]) -> list[Place]:
+    """Slices that follow each other in the same tensor, as one list of its elements."""
     return [
-        Place(t, list(chain.from_iterable(range(run.start, run.stop) for run in same)))
-        for t, same in groupby(runs, key=lambda run: run.tensor)
+        Place(t, list(chain.from_iterable(range(part.start, part.stop) for part in same)))
+        for t, same in groupby(slices, key=lambda part: part.tensor)
     ]
 
 

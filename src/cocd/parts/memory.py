@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .layout import Layout, Run
+from .layout import Layout, TensorSlice
 from .schedule import Cyclic, Schedule, Stretch
 
 _MANY = 4  # segments: so many are written as single numbers in one operation
@@ -17,7 +17,7 @@ _MANY = 4  # segments: so many are written as single numbers in one operation
 class Segment(NamedTuple):
     """Coordinates ``start:stop`` of a tensor, whose estimates lie in a buffer from `slot` on."""
 
-    run: Run
+    part: TensorSlice
     buffer: int
     slot: int
 
@@ -58,7 +58,7 @@ class Memory:
                     buffer.mul_(factor)
             return
         for segment in self.remembered(schedule):
-            self.values(segment).mul_(gamma(self.layout.tensors[segment.run.tensor]))
+            self.values(segment).mul_(gamma(self.layout.tensors[segment.part.tensor]))
 
     def write(self, segments: Iterable[Segment], fresh: Tensor, finite: bool = False) -> None:
         """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays.
@@ -72,14 +72,14 @@ class Memory:
         position = 0
         for segment in segments:
             values = self.values(segment)
-            new = fresh[position : position + len(segment.run)]
+            new = fresh[position : position + len(segment.part)]
             if not finite:
                 new = new.to(values)
                 # In a ring the slot held another coordinate's estimate, which has had its time.
                 old = values if self.dense else torch.zeros_like(values)
                 new = torch.where(new.isfinite(), new, old)
             values.copy_(new)
-            position += len(segment.run)
+            position += len(segment.part)
 
     def read(self, segments: Iterable[Segment]) -> Tensor:
         """The estimates of a block as they are remembered, on the CPU in double precision."""
@@ -91,13 +91,13 @@ class Memory:
     # --- where things are ---------------------------------------------------------------------
 
     def values(self, segment: Segment) -> Tensor:
-        return self.buffers[segment.buffer][segment.slot : segment.slot + len(segment.run)]
+        return self.buffers[segment.buffer][segment.slot : segment.slot + len(segment.part)]
 
     def whole(self, t: int) -> Tensor:
         """All estimates of one tensor, in its shape. Of a dense memory only."""
         if not self._whole:  # views that are made once: there are as many as tensors, every step
             for i, tensor in enumerate(self.layout.tensors):
-                segment = self._own_place(Run(i, 0, tensor.numel()))
+                segment = self._own_place(TensorSlice(i, 0, tensor.numel()))
                 self._whole.append(self.values(segment).view(tensor.shape))
         return self._whole[t]
 
@@ -108,7 +108,7 @@ class Memory:
     def remembered(self, schedule: Schedule) -> list[Segment]:
         """All that is remembered (in a dense memory also what is still zero)."""
         if self.dense:
-            return [self._own_place(run) for run in self.layout.runs(0, self.layout.n)]
+            return [self._own_place(part) for part in self.layout.slices(0, self.layout.n)]
         return list(self._oldest_first(schedule))
 
     def _oldest_first(self, schedule: Schedule) -> Iterator[Segment]:
@@ -121,26 +121,28 @@ class Memory:
         self, schedule: Schedule, stretches: Iterable[Stretch], age: int
     ) -> Iterator[Segment]:
         """Where the estimates of `stretches` lie, the first of them `age` refreshes ago."""
-        runs = (run for stretch in stretches for run in self.layout.runs(*stretch))
+        parts = (part for stretch in stretches for part in self.layout.slices(*stretch))
         if self.dense:
-            yield from map(self._own_place, runs)
+            yield from map(self._own_place, parts)
             return
         assert isinstance(schedule, Cyclic)
         kinds = range(len(self.layout.kinds))
         head = [schedule.seen(schedule.count - age, self.layout.counter(k)) for k in kinds]
-        for run in runs:
-            k = self.layout.kind[run.tensor]
+        for part in parts:
+            k = self.layout.kind[part.tensor]
             size = len(self.buffers[k])
-            while len(run):
+            while len(part):
                 slot = head[k] % size
-                taken = Run(run.tensor, run.start, min(run.stop, run.start + size - slot))
+                taken = TensorSlice(
+                    part.tensor, part.start, min(part.stop, part.start + size - slot)
+                )
                 yield Segment(taken, k, slot)
                 head[k] += len(taken)
-                run = Run(run.tensor, taken.stop, run.stop)
+                part = TensorSlice(part.tensor, taken.stop, part.stop)
 
-    def _own_place(self, run: Run) -> Segment:
-        k = self.layout.kind[run.tensor]
-        return Segment(run, k, self.layout.kind_offset[run.tensor] + run.start)
+    def _own_place(self, part: TensorSlice) -> Segment:
+        k = self.layout.kind[part.tensor]
+        return Segment(part, k, self.layout.kind_offset[part.tensor] + part.start)
 
     # --- growth -------------------------------------------------------------------------------
 
@@ -185,5 +187,5 @@ class Memory:
 
 
 def _slots(segments: list[Segment]) -> Tensor:
-    slots = [slot for s in segments for slot in range(s.slot, s.slot + len(s.run))]
+    slots = [slot for s in segments for slot in range(s.slot, s.slot + len(s.part))]
     return torch.tensor(slots, device="cpu")  # whatever the default device is

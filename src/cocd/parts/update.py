@@ -5,20 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .layout import Run, views
+from .layout import TensorSlice, views
 
 _CHUNK = 1 << 16  # elements: torch casts an operand of another dtype as a whole
 
 
-def descend(tensor: Tensor, run: Run, estimates: Tensor, lr: float) -> None:
-    """Move the coordinates of `run` by -lr times their estimates (eq. 7)."""
+def descend(tensor: Tensor, part: TensorSlice, estimates: Tensor, lr: float) -> None:
+    """Move the coordinates of `part` by -lr times their estimates (eq. 7)."""
     if not lr:
         return  # to add nothing would still turn -0.0 into 0.0
-    step = len(run) if estimates.dtype == tensor.dtype else _CHUNK
-    for start in range(run.start, run.stop, step):
-        stop = min(run.stop, start + step)
+    step = len(part) if estimates.dtype == tensor.dtype else _CHUNK
+    for start in range(part.start, part.stop, step):
+        stop = min(part.stop, start + step)
         for view, first, last in views(tensor, start, stop):
-            view.add_(estimates[first - run.start : last - run.start].view_as(view), alpha=-lr)
+            view.add_(estimates[first - part.start : last - part.start].view_as(view), alpha=-lr)
 
 
 def descend_whole(tensors: list[Tensor], estimates: list[Tensor], lr: float) -> None:

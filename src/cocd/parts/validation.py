@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
-from .probe import DIFFERENCES
+from ..objective.protocol import DIFFERENCES, Difference
 
 NONFINITE = ("skip", "raise")
 
@@ -78,9 +78,9 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     return str(value)
 
 
-def check_difference(value: Any) -> str:
+def check_difference(value: Any) -> Difference:
     """central, forward or backward."""
-    return check_choice("difference", value, DIFFERENCES)
+    return cast(Difference, check_choice("difference", value, DIFFERENCES))
 
 
 def check_modules(modules: Any) -> list[nn.Module] | None:

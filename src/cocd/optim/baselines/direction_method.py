@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ...errors import NonFiniteLoss
-from ...parts.evaluation import Closure, Evaluations, offered
+from ...objective.protocol import Closure
+from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.update import decay_weights
 from ...parts.validation import check_count
@@ -89,20 +90,15 @@ class DirectionMethod(ZerothOrder):
         A closure that shares its evaluations with other processes (`cocd.distributed`) says which
         of them are to be made here, and knows the rest.
         """
-        count = 2 * len(seeds)
-        share = offered(evaluate.closure, "directional_losses")
-        if share is None:
-            return self._probe(evaluate, seeds, range(count))
-        found: list[float] = share(evaluate, count, partial(self._probe, evaluate, seeds))
-        return found
+        some = partial(self._probe, evaluate, seeds)
+        return evaluate.bound.directional_losses(evaluate, 2 * len(seeds), some)
 
     def _probe(
         self, evaluate: Evaluations, seeds: list[int], wanted: Container[int]
     ) -> list[float]:
         """Those of the losses whose numbers are `wanted`, NaN for the others."""
         numbers = [k for k in range(2 * len(seeds)) if k in wanted]
-        at_once = offered(evaluate.closure, "points_at_once")
-        size = 0 if at_once is None else at_once(self._trainable())
+        size = evaluate.bound.points_at_once(self._trainable())
         pays = min(size, len(numbers)) >= _FEW
         found = self._at_once(evaluate, seeds, numbers, size) if pays else {}
         if left := [k for k in numbers if k not in found]:
@@ -136,7 +132,6 @@ class DirectionMethod(ZerothOrder):
         The first of each stack by the closure too, which shows whether it can.
         """
         options, tensors = self._groups_by_tensor(), self._trainable()
-        closure: Any = evaluate.closure
         losses: dict[int, float] = {}
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
@@ -149,7 +144,7 @@ class DirectionMethod(ZerothOrder):
                 both = torch.stack([torch.add(tensor, u, alpha=h) for h in (eps, -eps)], 1)
                 stacks.append(both.flatten(0, 1)[chosen].to(tensor.dtype))
             first = partial(self._first, evaluate, seeds, some[0])
-            losses[some[0]], found = closure.losses_at(evaluate, tensors, stacks, first)
+            losses[some[0]], found = evaluate.bound.losses_at(evaluate, tensors, stacks, first)
             if found is None:
                 break
             losses.update(zip(some[1:], found[1:], strict=True))

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from ..errors import EngineWarning
 from ..parts.evaluation import Evaluations
 from ..parts.layout import gather
-from ..parts.probe import Differences, check_radius, evaluations_per_coordinate, sequential
 from ..parts.warn import warn
 from . import losses, points
 from .batched import batched_losses, call_model
 from .checks import RECHECK, disagreement, first_line, magnitude, noise
+from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import loss_changes, relevant
 from .graph.tracing import given_names
+from .protocol import BoundLoss, Difference, Differences, evaluations_per_coordinate
 from .registry import Moves
 from .stacking import bytes_of, moved
 
@@ -33,7 +34,7 @@ _CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the 
 
 
 @dataclass
-class Closure:
+class TracedLoss(BoundLoss):
     """The loss on one batch. An ordinary closure that can also answer many probes at once."""
 
     objective: Objective
@@ -41,7 +42,6 @@ class Closure:
     target: Any
     _run: Run | None = field(default=None, repr=False)
 
-    @property
     def modules(self) -> tuple[nn.Module, ...]:
         """Whose buffers an evaluation may change."""
         loss_fn = self.objective.loss_fn
@@ -53,7 +53,7 @@ class Closure:
         output = call_model(self.objective.model, self.inputs)
         return self.objective.loss(output, self.target)
 
-    def traced(self) -> Any:
+    def quickly(self) -> Any:
         """The same by the traced pass where there is one, which skips what torch need not do."""
         objective = self.objective
         if self._run is None or objective.graph is None:
@@ -115,9 +115,8 @@ class Closure:
         tensor: Tensor,
         index: list[int],
         eps: float,
-        difference: str,
+        difference: Difference,
     ) -> Differences:
-        """See `cocd.parts.probe.Prober`."""
         objective = self.objective
         name = objective._names.get(id(tensor))
         truth = None
@@ -150,7 +149,7 @@ class Closure:
                 loud = record.engine == "incremental" or objective._engine is not None
                 objective._demote(name, f"cannot follow it ({first_line(error)})", loud)
                 continue
-            evaluate.count += evaluations_per_coordinate(difference) * len(index)
+            evaluate.charge(evaluations_per_coordinate(difference) * len(index))
             return found
         return sequential(evaluate, loss, tensor, index, eps, difference)
 
@@ -183,7 +182,7 @@ class Closure:
         tensor: Tensor,
         index: list[int],
         eps: float,
-        difference: str,
+        difference: Difference,
     ) -> Differences:
         record = self.objective._records[name]
         if not index:
@@ -266,17 +265,14 @@ class Closure:
         if record.checked:
             chosen = [index[(objective.checks * 2654435761 >> 8) % len(index)]]
         radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
-        count = evaluate.count
         started = time.perf_counter()
         try:
-            expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
+            with evaluate.uncounted(objective.count_checks):
+                expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
         except Exception:
             if not record.checked:
                 raise
             return None
-        finally:
-            objective.checks += evaluate.count - count
-            evaluate.count = count
         spent = time.perf_counter() - started
         assert bend is not None
         return Truth(chosen, radius, expected, bend, spent / (2 * len(chosen)))
@@ -317,11 +313,8 @@ class Closure:
         return [part.dtype for part in parts if part.is_floating_point()]
 
     def _noise(self, evaluate: Evaluations, loss: float) -> float:
-        count = evaluate.count
-        found = noise(evaluate, loss, self.objective.model.parameters())
-        self.objective.checks += evaluate.count - count
-        evaluate.count = count
-        return found
+        with evaluate.uncounted(self.objective.count_checks):
+            return noise(evaluate, loss, self.objective.model.parameters())
 
 
 class Truth(NamedTuple):
