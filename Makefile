@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
 DEMO_ARGS ?=
-BENCH_ARGS ?=
+BENCH_ARGS ?= engines
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
@@ -15,9 +15,9 @@ READY := $(VENV)/.ready
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' Makefile
-	@echo "Options: PYTHON=python3.12  PYTEST_ARGS='-k cli -x'  DEMO_ARGS='--steps 200'  BENCH_ARGS=..."
+	@echo "Options: PYTHON=python3.12  PYTEST_ARGS='-k cli -x'  DEMO_ARGS='--seed 1'  BENCH_ARGS=..."
 
-demo: $(READY) ## install, then train a small network on handwritten digits by four methods
+demo: $(READY) ## install, then train a small network on handwritten digits with and without gradients
 	$(VENV)/bin/python examples/digits.py $(DEMO_ARGS)
 
 # Two workers on two cores: more threads in each of them would only get in each other's way.
@@ -30,7 +30,7 @@ lint: $(READY) ## install, then ruff and mypy only
 	$(RUN) mypy
 
 bench: $(READY) ## install, then run the benchmarks
-	$(RUN) benchmarks $(BENCH_ARGS)
+	$(VENV)/bin/python benchmarks $(BENCH_ARGS)
 
 # The stamp is written last, so an installation that was cut short is done again.
 $(READY): pyproject.toml paper/pyproject.toml constraints.txt

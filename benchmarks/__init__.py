@@ -1,6 +1,6 @@
-"""``cocd bench``: what a step costs, where its time goes, how exact its differences are.
+"""What a step costs, where its time goes, how exact its differences are: ``python benchmarks``.
 
-`workloads` says what is measured, `blocks` on which coordinates, `lane` takes a step apart;
-`measure`, `scaling`, `precision` and `overhead` each turn measurements into rows, `report` turns
-rows into tables and files.
+Each subject is a module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a line in
+`command.SUBJECTS` makes it known. `workloads` says what is measured, `lane` takes a step apart,
+`report` turns rows into tables and files.
 """

@@ -8,6 +8,7 @@ the closure at one point, whose losses nobody reads. What counts is the median o
 
 from __future__ import annotations
 
+import argparse
 from itertools import cycle
 from statistics import median
 from time import perf_counter
@@ -16,11 +17,24 @@ import torch
 
 from cocd import CoCD
 
-from .measure import Report, Row
+from . import report as output
+from .report import Report, Row
 from .workloads import SARCOS, Workload
 
 PAIRS = 80
 QUICK_PAIRS = 15
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    pairs = QUICK_PAIRS if args.quick else PAIRS
+    rows = output.run(args, lambda report: overhead(pairs=pairs, report=report))
+    print(sentence(rows[0]))
+    return 0
 
 
 def overhead(

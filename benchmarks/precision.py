@@ -9,6 +9,7 @@ reference.
 
 from __future__ import annotations
 
+import argparse
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -23,13 +24,30 @@ from cocd.parts.evaluation import Evaluations
 from cocd.parts.layout import TensorSlice
 from cocd.parts.probe import probe
 
-from .measure import Report, Row
+from . import report as output
+from .report import Report, Row
 from .workloads import MNIST, SARCOS, Workload
 
 RADII = tuple(10.0**k for k in range(-6, 1))
 NETWORKS = (SARCOS, MNIST)
 BATCH = 32
 SAMPLES = 6  # coordinates of each tensor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+
+    def measured(report: Report) -> list[Row]:
+        if not args.quick:
+            return precision(report=report)
+        return precision((1e-6, 1e-3, 1.0), samples=2, report=report)
+
+    print(output.markdown(*table(output.run(args, measured))))
+    return 0
 
 
 def precision(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import platform
@@ -20,8 +21,32 @@ from cocd import __version__
 Row = dict[str, Any]
 Report = Callable[[str, float], None]
 
+
+class Refused(ValueError):
+    """What was asked for cannot work; said before the minutes are spent."""
+
+
 _PACKAGES = ("torch", "numpy", "numba")
 _REFRESH = 0.2  # seconds between two pictures of the progress
+
+
+def writable(text: str) -> Path:
+    """An argparse type: a file that can be written to."""
+    path = Path(text)
+    try:
+        path.touch()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot write to {text}: {error.strerror}") from error
+    return path
+
+
+def run(args: argparse.Namespace, measure: Callable[[Report], list[Row]]) -> list[Row]:
+    """Measure with a progress display, and write the rows where they are wanted."""
+    with progress(quiet=args.quiet) as tell:
+        rows = measure(tell)
+    if args.json:
+        write(rows, args.json)
+    return rows
 
 
 def environment() -> Row:

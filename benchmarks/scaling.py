@@ -7,6 +7,7 @@ nature, the probes must not.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from math import log
 from statistics import median
@@ -15,8 +16,9 @@ import torch
 from cocd_paper import networks
 from torch.nn.functional import mse_loss
 
+from . import report as output
 from .lane import Lane, accelerator
-from .measure import Report, Row
+from .report import Report, Row
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 BUDGETS = (16, 64, 256, 1024, 4096, 16_384)
@@ -29,6 +31,21 @@ QUICK_ROUNDS = 7
 FIXED_BUDGET = 64  # while n varies
 FIXED_SIZE = 1_000_000  # while B varies
 _SETTINGS = {"lr": 1e-4, "eps": 0.1, "decay": 0.99, "weight_decay": 1e-4}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    sizes = {"sizes": QUICK_SIZES, "budgets": QUICK_BUDGETS, "rounds": QUICK_ROUNDS}
+    small = sizes if args.quick else {}
+    rows = output.run(args, lambda report: scaling(**small, report=report))  # type: ignore[arg-type]
+    title = f"A step over n and over B, last layer of a wide MLP, {rows[0]['engine']} engine"
+    output.show(title, *table(rows))
+    print("\n".join(summary(rows)))
+    return 0
 
 
 def scaling(

@@ -1,10 +1,12 @@
-"""The options of ``cocd bench blackbox``, and the order of things."""
+"""The options of ``python benchmarks blackbox``, and the order of things."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from cocd_paper.cli import whole_number
 
@@ -18,52 +20,59 @@ MINUTES = 60
 _QUICK = argparse.Namespace(
     suite=["bbob"], dimension=[5], function=[1, 8], instance=[1], budget=[10, 40]
 )
-_NAMES = ("suite", "dimension", "function", "instance", "budget", "method")
-_FLAGS = ("random_start", "bounds", "estimate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, in a group of their own."""
-    group = parser.add_argument_group("with blackbox")
-    group.add_argument(
+    """Declare the options."""
+    parser.add_argument(
         "--suite", nargs="+", choices=list(SUITES), metavar="NAME", help=", ".join(SUITES)
     )
-    group.add_argument("--dimension", nargs="+", type=whole_number(2), metavar="N")
-    group.add_argument("--function", nargs="+", type=whole_number(1, 24), metavar="I")
-    group.add_argument("--instance", nargs="+", type=whole_number(1, INSTANCES), metavar="I")
-    group.add_argument(
+    parser.add_argument("--dimension", nargs="+", type=whole_number(2), metavar="N")
+    parser.add_argument("--function", nargs="+", type=whole_number(1, 24), metavar="I")
+    parser.add_argument("--instance", nargs="+", type=whole_number(1, INSTANCES), metavar="I")
+    parser.add_argument(
         "--budget",
         nargs="+",
         type=whole_number(1),
         metavar="K",
         help="evaluations for each coordinate; one run to the largest is looked at at each",
     )
-    group.add_argument(
+    parser.add_argument(
         "--method", nargs="+", choices=list(METHODS), metavar="NAME", help=", ".join(METHODS)
     )
-    group.add_argument("--seed", type=whole_number(0), metavar="S", help="of the methods (0)")
-    group.add_argument(
+    parser.add_argument("--seed", type=whole_number(0), metavar="S", help="of the methods (0)")
+    parser.add_argument(
         "--random-start", action="store_true", help="in [-4, 4]^n instead of the centre of the box"
     )
-    group.add_argument("--bounds", action="store_true", help="tell all methods the box [-5, 5]^n")
-    group.add_argument(
+    parser.add_argument("--bounds", action="store_true", help="tell all methods the box [-5, 5]^n")
+    parser.add_argument(
         "--minutes",
         type=whole_number(1),
         metavar="M",
         help=f"begin no run after so many ({MINUTES}); with --json the same command goes on",
     )
-    group.add_argument("--estimate", action="store_true", help="say how long it will take; end")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the rows as well")
+    parser.add_argument("--estimate", action="store_true", help="say how long it will take; end")
 
 
-def given(args: argparse.Namespace) -> list[str]:
-    """Which of these options were used: they go with no other subject."""
-    used = [name for name in (*_NAMES, "seed", "minutes") if getattr(args, name) is not None]
-    used += [name for name in _FLAGS if getattr(args, name)]
-    return [f"--{name.replace('_', '-')}" for name in used]
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, draw; rows are written one run after the other."""
+    if reason := problem(args):
+        raise bench.Refused(reason)
+    with bench.progress(quiet=args.quiet) as progress:
+        found = rows(args, progress)
+    show(found, args)
+    if args.figures:
+        from .figure import write
+
+        write(found, args.figures)
+    return 0
 
 
 def problem(args: argparse.Namespace) -> str:
     """What cannot work, or nothing."""
+    if args.figures and not find_spec("matplotlib"):
+        return "--figures needs matplotlib: pip install 'cocd[demo]'"
     for suite in args.suite or ():
         sizes = COCO_DIMENSIONS.get(suite) or (
             SUITES[suite].dimensions if suite == "digits" else ()

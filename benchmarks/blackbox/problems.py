@@ -161,10 +161,10 @@ def _coco(problem: Problem) -> Iterator[Box]:
 
 
 def _digits(problem: Problem) -> Box:
-    """Cross-entropy of the network of the demo on 200 digits; the instance is its seed."""
-    from ..demo.task import digits, network
+    """Cross-entropy of examples/digits.py's network on 200 digits; the instance is its seed."""
+    from examples.digits import digits, network
 
-    rows = digits(problem.instance).train
+    rows, _ = digits(problem.instance)
     images, labels = rows.x[:200].double(), rows.y[:200]
     # Double precision: the usual radius of finite differences would vanish in single.
     model = network(problem.instance).requires_grad_(False).double()

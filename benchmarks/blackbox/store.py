@@ -19,7 +19,7 @@ def load(path: Path) -> list[Row]:
             key(row)
     except (ValueError, KeyError, TypeError):
         raise ValueError(
-            f"{path} does not hold rows of cocd bench blackbox: give another file, or move it away"
+            f"{path} does not hold rows of the benchmark blackbox: give another file, or move this"
         ) from None
     return rows
 

@@ -190,7 +190,7 @@ def test_labels_that_do_not_belong_to_the_images(tmp_path):
     labels.write_bytes(gzip.compress(idx(np.zeros(59, dtype=np.uint8))))
     with pytest.raises(data.DataError, match="60 labels from 0 to 9") as error:
         data.mnist(data=tmp_path, check=False)
-    one_sentence(error, labels, "cocd data get mnist")
+    one_sentence(error, labels, "cocd-paper data get mnist")
     labels.write_bytes(gzip.compress(idx(np.full(60, 10, dtype=np.uint8))))
     with pytest.raises(data.DataError, match="60 labels from 0 to 9"):
         data.mnist(data=tmp_path, check=False)
@@ -232,11 +232,11 @@ def test_a_seed_that_is_none(tmp_path, seed):
 def test_a_missing_file_is_one_sentence_with_the_remedy(tmp_path, name, monkeypatch):
     with pytest.raises(data.DataError) as error:
         data.load(name, data=tmp_path)
-    one_sentence(error, tmp_path, "is not there", f"'cocd data get {name} --data {tmp_path}'")
+    one_sentence(error, tmp_path, "is not there", f"'cocd-paper data get {name} --data {tmp_path}'")
     monkeypatch.setenv("COCD_DATA", str(tmp_path))
     with pytest.raises(data.DataError) as error:
         data.load(name)
-    one_sentence(error, tmp_path, f"'cocd data get {name}'")
+    one_sentence(error, tmp_path, f"'cocd-paper data get {name}'")
 
 
 @pytest.mark.parametrize("name", data.NAMES)
@@ -246,7 +246,7 @@ def test_a_readable_file_that_is_not_the_official_one(tmp_path, name):
     write_cifar_binary(tmp_path, cifar_batches())
     with pytest.raises(data.DataError, match="does not hold what the official file") as error:
         data.load(name, data=tmp_path)
-    one_sentence(error, tmp_path, f"cocd data get {name}", "check=False")
+    one_sentence(error, tmp_path, f"cocd-paper data get {name}", "check=False")
     assert data.load(name, data=tmp_path, check=False).name == name
 
 

@@ -1,4 +1,4 @@
-"""Whole data sets from archives and tables, and the command ``cocd data``, over loopback HTTP."""
+"""Whole data sets from archives and tables, and the command ``data``, over loopback HTTP."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ from data_files import (
     write_cifar_binary,
 )
 
-REMEDY = "run 'cocd data get some'"
+REMEDY = "run 'cocd-paper data get some'"
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_a_failing_download_is_one_sentence_and_the_others_are_tried(tmp_path, c
     monkeypatch.setattr(install, "SOURCES", table)
     assert _cli.main(["data", "get", "all", "--data", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert [line.startswith("cocd data: some.bin could not") for line in lines] == [True] * 3
+    assert [line.startswith("cocd-paper data: some.bin could not") for line in lines] == [True] * 3
     assert tree(tmp_path) == []
 
 
@@ -165,7 +165,7 @@ def test_status_tells_missing_from_damaged(tmp_path, capsys, monkeypatch):
         ["mnist", "damaged"],
         ["cifar10", "missing"],
     ]
-    assert lines[5].endswith("run 'cocd data get mnist'")
+    assert lines[5].endswith("run 'cocd-paper data get mnist'")
 
 
 def test_status_of_a_set_that_there_is_not(capsys):

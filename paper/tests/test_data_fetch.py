@@ -28,7 +28,7 @@ from data_files import (
 )
 
 CONTENT = np.random.RandomState(1).bytes(300_000)
-REMEDY = "run 'cocd data get some'"
+REMEDY = "run 'cocd-paper data get some'"
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from cocd_paper.data.matlab import read_matrix
 from data_files import idx, one_sentence, python_2_batch, sarcos_rows, write_sarcos
 from scipy.io import loadmat, savemat
 
-REMEDY = "run 'cocd data get some'"
+REMEDY = "run 'cocd-paper data get some'"
 
 
 def damaged(path, content, read, what="."):

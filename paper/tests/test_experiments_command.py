@@ -1,4 +1,4 @@
-"""`cocd reproduce` and `cocd list`: what they print, and what they say to bad input."""
+"""`cocd-paper reproduce` and `cocd-paper list`: what they print, and what they say to bad input."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_bad_input_is_one_sentence(
 def test_bad_arguments_are_refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(args)
-    assert "usage: cocd reproduce" in capsys.readouterr().err
+    assert "usage: cocd-paper reproduce" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(
@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     assert len(told.splitlines()) == 1 and told.endswith("file is a file; give a folder\n")
     assert main([*ONE, "--out", str(tmp_path / "file" / "below")]) == 2
     told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1 and told.startswith("cocd reproduce: --out ")
+    assert len(told.splitlines()) == 1 and told.startswith("cocd-paper reproduce: --out ")
     assert told.endswith("below cannot be written (Not a directory); give another place\n")
 
 
@@ -164,9 +164,9 @@ def test_missing_data_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     args = ["reproduce", "table-main", "--task", "sarcos", "--data", str(tmp_path)]
     assert main([*args, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2 and "sarcos" in told[0] and "cocd data get sarcos" in told[0]
+    assert len(told) == 2 and "sarcos" in told[0] and "cocd-paper data get sarcos" in told[0]
     count = len(list(plans.generate("table-main", tasks=["sarcos"])))
-    assert told[1] == f"cocd reproduce: {count} runs failed"
+    assert told[1] == f"cocd-paper reproduce: {count} runs failed"
 
 
 # --- the terminal -------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes are those of a shell")
 def test_a_reader_that_has_seen_enough_ends_a_command_quietly() -> None:
-    line = shlex.join([sys.executable, "-m", "cocd", "data", "status"])
+    line = shlex.join([sys.executable, "-m", "cocd_paper", "data", "status"])
     done = subprocess.run(
         ["bash", "-c", f"{line} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
     )

@@ -138,5 +138,5 @@ def test_two_processes_share_a_plan(folder: Path) -> None:
 def test_the_first_rows_of_a_resumed_run_are_those_of_its_beginning(folder: Path) -> None:
     (path,) = (folder / "short" / "step-6").glob("*/*/rows.jsonl")
     first = read_rows(path)[0]
-    assert first["command"].startswith("cocd reproduce table-main --smoke --task sarcos")
+    assert first["command"].startswith("cocd-paper reproduce table-main --smoke --task sarcos")
     assert first["machine"]["threads"] == 1

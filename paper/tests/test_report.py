@@ -253,7 +253,7 @@ def test_where_there_are_no_rows_it_says_so_in_one_sentence(tmp_path, capsys, ca
         folder.write_text("")
     assert _cli.main(["report", str(folder)]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("cocd report: ") and told.count("\n") == 1 and str(folder) in told
+    assert told.startswith("cocd-paper report: ") and told.count("\n") == 1 and str(folder) in told
     assert not (folder / "report").exists()
 
 
@@ -296,5 +296,5 @@ def test_a_page_of_documentation_needs_a_file(tmp_path, capsys):
     for name, why in ((".", "is a folder; name a file"), ("taken/page.md", "cannot be written")):
         assert _cli.main(["report", str(tmp_path), "--markdown", str(tmp_path / name)]) == 2
         told = capsys.readouterr().err
-        assert told.startswith("cocd report: --markdown ") and why in told
+        assert told.startswith("cocd-paper report: --markdown ") and why in told
     assert not (tmp_path / "figures").exists()

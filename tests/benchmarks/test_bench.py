@@ -1,18 +1,20 @@
-"""`cocd bench` in tiny forms: what the rows say, not how fast anything is."""
+"""The benchmarks in tiny forms: what the rows say, not how fast anything is."""
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-from cocd_paper import cli as _cli
-from cocd_paper import networks
+from cocd_paper import networks, peak
 from torch import nn
 
 import cocd
-from benchmarks import blocks, command, measure, memory, overhead, precision, report, scaling
+from benchmarks import blocks, command, engines, overhead, precision, report, scaling
 from benchmarks.lane import ENGINES, Lane, accelerator
 from benchmarks.workloads import RESNET, SARCOS, WORKLOADS
 
@@ -67,7 +69,7 @@ def lane(workload, engine="incremental"):
 
 @pytest.fixture(scope="module")
 def rows():
-    return measure.measure(MLP, ALL, TINY) + measure.measure(CNN, ALL, TINY)
+    return engines.measure(MLP, ALL, TINY) + engines.measure(CNN, ALL, TINY)
 
 
 def test_a_row_for_each_workload_and_engine(rows):
@@ -108,7 +110,7 @@ def test_whole_cycles_where_the_workload_says_so(rows):
 
 def test_no_round_is_begun_that_would_take_too_long(rows):
     assert {row["rounds"] for row in rows} == {1}
-    (row,) = measure.measure(replace(MLP, seconds=60), ["incremental"], TINY)
+    (row,) = engines.measure(replace(MLP, seconds=60), ["incremental"], TINY)
     assert row["rounds"] == TINY.rounds
     assert row["ratio_to_sequential"] is None
 
@@ -185,7 +187,7 @@ def test_the_paper_s_settings():
 # --- memory ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", [memory.peak_extra_bytes, memory.peak_tensor_bytes])
+@pytest.mark.parametrize("by", [peak.peak_extra_bytes, peak.peak_tensor_bytes])
 def test_peak_memory_is_that_of_the_largest_moment(by):
     def work():
         for size in (1 << 22, 1 << 24, 1 << 20):  # 16, 64 and 4 MB, one after the other
@@ -252,13 +254,13 @@ def test_overhead():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(command, "WORKLOADS", {w.name: w for w in (MLP, CNN)})
+    monkeypatch.setattr(engines, "WORKLOADS", {w.name: w for w in (MLP, CNN)})
 
 
 def test_the_command_prints_and_writes(tiny, tmp_path, capsys):
     file = tmp_path / "bench.json"
-    words = ["bench", "--quick", "--json", str(file), "--engine", *PLAIN, "--workload", MLP.name]
-    assert _cli.main(words) == 0
+    words = ["engines", "--quick", "--json", str(file), "--engine", *PLAIN, "--workload", MLP.name]
+    assert command.main(words) == 0
     shown = capsys.readouterr()
     assert shown.err == f"{MLP.name} ...\n"
     assert "| workload  | engine " in shown.out
@@ -291,30 +293,32 @@ SMALL = {
 def test_the_other_subjects(module, subject, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, subject, lambda *_, report, **__: SMALL[module](report=report))
     file = tmp_path / "rows.json"
-    assert _cli.main(["bench", subject, "--quick", "--quiet", "--json", str(file)]) == 0
+    assert command.main([subject, "--quick", "--quiet", "--json", str(file)]) == 0
     shown = capsys.readouterr()
     assert sentence in shown.out and not shown.err
     assert json.loads(file.read_text())[0]["versions"]["python"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["scaling", "--engine", "batched"], "--workload and --engine do not go with scaling"),
-        (["--json", "no/such/folder/file"], "cannot write to no/such/folder/file: No such file"),
-    ],
-)
-def test_what_cannot_work_is_said_at_once(words, sentence, capsys):
-    assert _cli.main(["bench", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"cocd bench: {sentence}")
+def test_a_file_that_cannot_be_written_is_refused_at_once(capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["overhead", "--json", "no/such/folder/file"])
+    assert stop.value.code == 2
+    assert "cannot write to no/such/folder/file: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", [["benchmarks"], ["-m", "benchmarks"]])
+def test_they_run_without_being_installed(start):
+    root = Path(command.__file__).parents[1]
+    done = subprocess.run([sys.executable, *start, "overhead", "--help"], cwd=root, check=False)
+    assert done.returncode == 0
 
 
 def test_without_the_accelerator(tiny, monkeypatch, capsys):
-    monkeypatch.setattr(command, "accelerator", lambda: False)
-    assert _cli.main(["bench", "--engine", "accelerated"]) == 2
+    monkeypatch.setattr(engines, "accelerator", lambda: False)
+    assert command.main(["engines", "--engine", "accelerated"]) == 2
     assert "pip install 'cocd[fast]'" in capsys.readouterr().err
     words = ["--quick", "--quiet", "--engine", "accelerated", "sequential"]
-    assert _cli.main(["bench", *words, "--workload", MLP.name]) == 0
+    assert command.main(["engines", *words, "--workload", MLP.name]) == 0
     shown = capsys.readouterr().out
     assert "| accelerated" not in shown and "Without the accelerator" in shown
 

@@ -1,4 +1,4 @@
-"""`cocd bench blackbox`: evaluations are counted, budgets obeyed, rows kept, losses named."""
+"""Benchmark blackbox: evaluations are counted, budgets obeyed, rows kept, losses named."""
 
 import json
 import math
@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from cocd_paper import cli as _cli
 
+from benchmarks import command
 from benchmarks.blackbox import measure, peers, problems, report, store
 from benchmarks.blackbox.counted import Counted, Spent
 from benchmarks.blackbox.measure import Run, perform
@@ -26,7 +26,7 @@ def installed(method):
 
 COCO = peers.missing({"cocoex": "coco-experiment"}, "blackbox")
 needs_coco = pytest.mark.skipif(bool(COCO), reason=COCO)
-QUICK = ["bench", "blackbox", "--quick", "--method", "cocd", "l-bfgs-b", "powell", "spsa"]
+QUICK = ["blackbox", "--quick", "--method", "cocd", "l-bfgs-b", "powell", "spsa"]
 
 
 def bowl(x):
@@ -248,7 +248,7 @@ def test_without_ours_there_is_no_duel():
 def test_the_quick_form_draws_writes_and_goes_on(tmp_path, capsys, monkeypatch):
     file, folder = tmp_path / "rows.json", tmp_path / "figures"
     words = [*QUICK, "--quiet", "--json", str(file), "--figures", str(folder)]
-    assert _cli.main(words) == 0
+    assert command.main(words) == 0
     text = capsys.readouterr().out
     assert "best at 40 n" in text and "f8 Rosenbrock" in text
     rows = json.loads(file.read_text())
@@ -260,11 +260,11 @@ def test_the_quick_form_draws_writes_and_goes_on(tmp_path, capsys, monkeypatch):
     ]
     # The same command again computes nothing; a lost run is made up for, the others stay.
     monkeypatch.setattr(measure, "perform", lambda run: pytest.fail(f"{run} again"))
-    assert _cli.main(words) == 0
+    assert command.main(words) == 0
     assert capsys.readouterr().out == text
     monkeypatch.undo()
     store.save(rows[2:], file)
-    assert _cli.main(words) == 0
+    assert command.main(words) == 0
     again = json.loads(file.read_text())
     assert again[:-2] == rows[2:] and measure.key(again[-1]) == measure.key(rows[1])
 
@@ -279,7 +279,7 @@ def test_rows_are_kept_when_a_run_is_interrupted(tmp_path, monkeypatch):
         return original(run)
 
     monkeypatch.setattr(measure, "perform", second_time)
-    assert _cli.main([*QUICK, "--quiet", "--json", str(file)]) == 130
+    assert command.main([*QUICK, "--quiet", "--json", str(file)]) == 130
     assert {row["method"] for row in store.load(file)} == {"cocd", "l-bfgs-b"}
     assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
 
@@ -287,7 +287,7 @@ def test_rows_are_kept_when_a_run_is_interrupted(tmp_path, monkeypatch):
 @needs_coco
 def test_an_estimate_computes_nothing_else(capsys, monkeypatch):
     monkeypatch.setattr(measure, "perform", lambda run: pytest.fail(f"{run}"))
-    assert _cli.main([*QUICK, "--estimate"]) == 0
+    assert command.main([*QUICK, "--estimate"]) == 0
     said = capsys.readouterr()
     assert "8 of 8 runs to do, 1,600 evaluations, about 0." in said.err and not said.out
 
@@ -299,8 +299,8 @@ def test_time_that_is_up_begins_no_run():
 
 
 def test_overhead_has_a_table_of_its_own(capsys):
-    words = ["bench", "blackbox", "--suite", "overhead", "--dimension", "30", "--budget", "3"]
-    assert _cli.main([*words, "--quiet", "--method", "cocd", "spsa"]) == 0
+    words = ["blackbox", "--suite", "overhead", "--dimension", "30", "--budget", "3"]
+    assert command.main([*words, "--quiet", "--method", "cocd", "spsa"]) == 0
     text = capsys.readouterr().out
     assert "Overhead at n = 30" in text and "cocd" in text and "best at" not in text
 
@@ -308,12 +308,12 @@ def test_overhead_has_a_table_of_its_own(capsys):
 def test_a_missing_package_is_skipped_with_its_reason(monkeypatch, capsys):
     away = peers.Method("cma", peers.cma, {"no_such_cma": "cma"})
     monkeypatch.setitem(METHODS, "cma", away)
-    words = ["bench", "blackbox", "--suite", "overhead", "--dimension", "5", "--budget", "3"]
-    assert _cli.main([*words, "--method", "spsa", "cma"]) == 0
+    words = ["blackbox", "--suite", "overhead", "--dimension", "5", "--budget", "3"]
+    assert command.main([*words, "--method", "spsa", "cma"]) == 0
     said = capsys.readouterr()
     sentence = "cma is not installed: pip install 'cocd[blackbox]'"
     assert f"Without cma: {sentence}" in said.err and f"cma: {sentence}" in said.out
-    assert _cli.main([*words, "--method", "cma"]) == 2
+    assert command.main([*words, "--method", "cma"]) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -328,7 +328,7 @@ def test_a_package_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
 def test_a_missing_suite_is_one_sentence(monkeypatch, capsys):
     away = replace(problems.SUITES["bbob"], needs={"no_such_coco": "coco-experiment"})
     monkeypatch.setitem(problems.SUITES, "bbob", away)
-    assert _cli.main(QUICK) == 2
+    assert command.main(QUICK) == 2
     assert "coco-experiment is not installed: pip install" in capsys.readouterr().err
 
 
@@ -338,12 +338,10 @@ def test_a_missing_suite_is_one_sentence(monkeypatch, capsys):
         (["blackbox", "--suite", "bbob", "--dimension", "7"], "bbob has no problem of dimension 7"),
         (["blackbox", "--suite", "digits", "--dimension", "9"], "digits has no problem of"),
         (["blackbox", "--dimension", "20"], "--dimension needs --suite"),
-        (["engines", "--method", "cocd"], "--method does not go with engines"),
-        (["ranks", "--seed", "0", "--bounds"], "--seed and --bounds do not go with ranks"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(words, sentence, capsys):
-    assert _cli.main(["bench", *words]) == 2
+    assert command.main(words) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -351,9 +349,9 @@ def test_what_cannot_work_is_one_sentence(words, sentence, capsys):
 def test_a_file_of_something_else_is_refused_and_left(text, tmp_path, capsys):
     file = tmp_path / "rows.json"
     file.write_text(text)
-    words = ["bench", "blackbox", "--suite", "overhead", "--json", str(file)]
-    assert _cli.main(words) == 2
-    assert "does not hold rows of cocd bench blackbox" in capsys.readouterr().err
+    words = ["blackbox", "--suite", "overhead", "--json", str(file)]
+    assert command.main(words) == 2
+    assert "does not hold rows of the benchmark blackbox" in capsys.readouterr().err
     assert file.read_text() == text
 
 

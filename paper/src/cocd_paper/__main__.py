@@ -1,4 +1,4 @@
-"""``python -m cocd`` is the command ``cocd``."""
+"""``python -m cocd_paper`` is the command ``cocd-paper``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The command ``cocd``: one line in `COMMANDS` for each subcommand.
+"""The command ``cocd-paper``: one line in `COMMANDS` for each subcommand.
 
 A subcommand is a module with ``add_arguments(parser)`` and ``run(args) -> exit code``. It is
-imported only when it is called, so what it needs beyond torch and numpy can be an extra.
+imported only when it is called.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from cocd import __version__
 
 
 class Command(NamedTuple):
-    """A subcommand, and the extra that brings what it imports."""
+    """A subcommand."""
 
     name: str
     help: str
     module: str
-    extra: str = ""
 
 
 COMMANDS = (
@@ -34,18 +33,12 @@ COMMANDS = (
     Command("report", "rows as tables, figures and a page", "cocd_paper.report.command"),
 )
 
-# What an extra of pyproject.toml brings: import name and the name that pip knows.
-EXTRAS = {
-    "demo": {"rich": "rich", "matplotlib": "matplotlib", "sklearn": "scikit-learn"},
-    "experiments": {"rich": "rich", "matplotlib": "matplotlib"},
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     >>> main([])  # doctest: +ELLIPSIS
-    usage: cocd ...
+    usage: cocd-paper ...
     2
     """
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -58,14 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(command, argv)
         sys.stdout.flush()
         return code
-    except ModuleNotFoundError as error:
-        sentence = _missing_extra(command, error)
-        if sentence is None:
-            raise
-        print(sentence, file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
-        print("cocd: interrupted", file=sys.stderr)
+        print("cocd-paper: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever read what is printed has seen enough, such as `head`
         silence()
@@ -81,9 +68,9 @@ def silence() -> None:
 
 def _run(command: Command | None, argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="cocd", description="Coherent Coordinate Descent: training without gradients."
+        prog="cocd-paper", description="The experiments of the CoCD paper, run with cocd."
     )
-    parser.add_argument("--version", action="version", version=f"cocd {__version__}")
+    parser.add_argument("--version", action="version", version=f"cocd-paper {__version__}")
     subparsers = parser.add_subparsers(metavar="command")
     parsers = {c.name: subparsers.add_parser(c.name, help=c.help) for c in COMMANDS}
     if command is None:
@@ -94,16 +81,6 @@ def _run(command: Command | None, argv: list[str]) -> int:
     parsers[command.name].description = command.help
     module.add_arguments(parsers[command.name])
     return int(module.run(parser.parse_args(argv)))
-
-
-def _missing_extra(command: Command | None, error: ModuleNotFoundError) -> str | None:
-    """One sentence if `error` is about a package of the command's extra, else None."""
-    packages = EXTRAS.get(command.extra, {}) if command else {}
-    if command is None or (error.name or "").partition(".")[0] not in packages:
-        return None
-    *others, last = packages.values()
-    names = f"{', '.join(others)} and {last}" if others else last
-    return f"cocd {command.name} needs {names}: pip install 'cocd[{command.extra}]'"
 
 
 @contextmanager

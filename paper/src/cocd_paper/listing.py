@@ -1,4 +1,4 @@
-"""``cocd list``: the plans, what each is and what it costs here."""
+"""``cocd-paper list``: the plans, what each is and what it costs here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import costs, plans
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cocd list``."""
+    """Declare the options of ``cocd-paper list``."""
     parser.add_argument(
         "--quick", action="store_true", help="take the stored times as they are, measure nothing"
     )

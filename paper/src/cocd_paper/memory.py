@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 import cocd
-from benchmarks.memory import peak_extra_bytes, peak_tensor_bytes
 
 from . import methods, tasks
 from .data import generated
+from .peak import peak_extra_bytes, peak_tensor_bytes
 from .runs import Run
 
 STEPS = 2  # the first makes the state, the second has it already

@@ -6,7 +6,7 @@ the default of the paper's three because stale estimates make their ReLU version
 paper's settings.
 
 >>> import torch
->>> from cocd import networks
+>>> from cocd_paper import networks
 >>> networks.mnist_cnn()(torch.zeros(2, 1, 28, 28)).shape
 torch.Size([2, 10])
 >>> networks.sarcos_mlp(activation=torch.nn.SiLU)[1]

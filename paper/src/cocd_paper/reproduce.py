@@ -1,4 +1,4 @@
-"""``cocd reproduce``: the runs of a plan, one after the other, until all have ended."""
+"""``cocd-paper reproduce``: the runs of a plan, one after the other, until all have ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .tasks import ACTIVATIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cocd reproduce``."""
-    parser.add_argument("plan", choices=list(plans.PLANS), metavar="PLAN", help="see cocd list")
+    """Declare the options of ``cocd-paper reproduce``."""
+    parser.add_argument("plan", choices=list(plans.PLANS), metavar="PLAN", help="see `list`")
     parser.add_argument("--task", nargs="+", metavar="T", help="these tasks of the plan alone")
     parser.add_argument("--only", metavar="TEXT", help="runs with this in their label or key alone")
-    parser.add_argument("--data", type=Path, help="folder with the data sets (see cocd data)")
+    parser.add_argument("--data", type=Path, help="folder with the data sets (see cocd-paper data)")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="for rows (%(default)s)")
     parser.add_argument("--epochs", type=whole_number(1), help="instead of the plan's")
     parser.add_argument("--seeds", type=_seeds, default=(0,), help="such as 0,1,2 (default: 0)")
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        print(f"cocd reproduce: {error}", file=sys.stderr)
+        print(f"cocd-paper reproduce: {error}", file=sys.stderr)
         return 2
     torch.set_num_threads(args.threads)
     return perform_all(chosen, args)
@@ -178,7 +178,7 @@ def _one(
         said = str(error) if known else traceback.format_exc().rstrip()
         if said not in told:
             told.add(said)
-            print(f"cocd reproduce: {run.plan}/{run.key} failed: {said}", file=sys.stderr)
+            print(f"cocd-paper reproduce: {run.plan}/{run.key} failed: {said}", file=sys.stderr)
         return "failed"
 
 
@@ -189,8 +189,8 @@ def _conclude(
     where = args.out / args.plan
     if wish.asked:
         print(
-            f"cocd reproduce: stopped, {ended} of {len(chosen)} runs have ended; the same command "
-            "goes on from here",
+            f"cocd-paper reproduce: stopped, {ended} of {len(chosen)} runs have ended; the same "
+            "command goes on from here",
             file=sys.stderr,
         )
         return wish.code
@@ -199,7 +199,7 @@ def _conclude(
         print(f"{len(waiting)} are being made by another process")
     if failed:
         many = "1 run" if len(failed) == 1 else f"{len(failed)} runs"
-        print(f"cocd reproduce: {many} failed", file=sys.stderr)
+        print(f"cocd-paper reproduce: {many} failed", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -221,7 +221,7 @@ def header(run: Run) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "platform": platform.platform(),
         },
-        "command": shlex.join(["cocd", *sys.argv[1:]]),
+        "command": shlex.join(["cocd-paper", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 

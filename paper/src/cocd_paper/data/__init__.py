@@ -1,9 +1,9 @@
 """The data of the paper's experiments: SARCOS, MNIST and CIFAR-10, from their official files.
 
 Files are looked for in the folder that is named, else in that of the environment variable
-``COCD_DATA``, else in the user's cache folder; ``cocd data get NAME`` puts them there.
+``COCD_DATA``, else in the user's cache folder; ``cocd-paper data get NAME`` puts them there.
 
->>> from cocd import data
+>>> from cocd_paper import data
 >>> data.generated("sarcos", rows=400)  # of the same shape, but made up
 Splits('sarcos', 'generated', 400 + 100 rows of (21,))
 """

@@ -1,4 +1,4 @@
-"""The subcommand ``cocd data``: what is there, and getting what is not."""
+"""The subcommand ``cocd-paper data``: what is there, and getting what is not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .progress import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cocd data``."""
+    """Declare the options of ``cocd-paper data``."""
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
     status = actions.add_parser("status", help="what is there; exits with 1 if not all of it is")
     status.add_argument(
@@ -88,5 +88,5 @@ def _size(parts: list[Found]) -> str:
 
 
 def _fail(sentence: str) -> int:
-    print(f"cocd data: {sentence}", file=sys.stderr)
+    print(f"cocd-paper data: {sentence}", file=sys.stderr)
     return 1

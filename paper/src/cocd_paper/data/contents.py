@@ -38,14 +38,14 @@ class Place:
 
     def remedy(self, name: str) -> str:
         """What to do about a missing or damaged file."""
-        return f"run 'cocd data get {name}{self.option}'"
+        return f"run 'cocd-paper data get {name}{self.option}'"
 
 
 def place(data: str | os.PathLike[str] | None = None, check: bool = True) -> Place:
     """Where to look for files.
 
     >>> print(place("my data").remedy("mnist"))
-    run 'cocd data get mnist --data "my data"'
+    run 'cocd-paper data get mnist --data "my data"'
     """
     folder = places.root(data)
     named = "" if data is None else f" --data {_quoted(os.fspath(data))}"

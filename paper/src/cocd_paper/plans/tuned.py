@@ -1,4 +1,4 @@
-"""Settings chosen on validation rows (``cocd reproduce tune``), for each task and method.
+"""Settings chosen on validation rows (``cocd-paper reproduce tune``), for each task and method.
 
 A method that is not here has not been tuned on that task, and plans leave it out.
 """

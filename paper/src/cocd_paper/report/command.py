@@ -17,7 +17,7 @@ from .sections import Section, sections
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cocd report``."""
+    """Declare the options of ``cocd-paper report``."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the rows are")
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (DIR/report)")
@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--markdown {args.markdown} is a folder; name a file in it")
         rows = read(args.folder)
         for problem in rows.problems:
-            print(f"cocd report: {problem}", file=sys.stderr)
+            print(f"cocd-paper report: {problem}", file=sys.stderr)
         if not rows.results:
-            raise ValueError(f"there are no rows below {args.folder}: run cocd reproduce first")
+            raise ValueError(f"there are no rows below {args.folder}: run a plan first")
         made = sections(rows.results)
         with writable("--out", out):
             page_file = write(rows, made, out)
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        print(f"cocd report: {error}", file=sys.stderr)
+        print(f"cocd-paper report: {error}", file=sys.stderr)
         return 2
     if args.open and not webbrowser.open(page_file.resolve().as_uri()):
-        print(f"cocd report: no browser to be found; open {page_file} by hand", file=sys.stderr)
+        print(f"cocd-paper report: no browser found; open {page_file} by hand", file=sys.stderr)
     return 0
 
 

@@ -11,8 +11,8 @@ from .tables import Table
 
 _HEAD = """# Reproduction
 
-Written by `cocd report` from rows alone; every number and sentence below follows from them. An
-epoch is a number of steps (where B is "auto", of evaluations), not a pass over the data. Seconds
+Written by `cocd-paper report` from rows alone; every number and sentence below follows from them.
+An epoch is a number of steps (where B is "auto", of evaluations), not a pass over the data. Seconds
 are processor time of training alone, on one thread of the machine named at the end; the paper's
 are from {machine}. Ranges: over seeds. A
 command makes all runs that its plan has for the tasks it names; what has no row here was not run.

@@ -73,7 +73,7 @@ class Rows:
 def read(folder: Path) -> Rows:
     """Read `folder`. The order of the results does not depend on the file system."""
     if not folder.exists():
-        raise ValueError(f"there is no folder {folder}: give one that cocd reproduce wrote to")
+        raise ValueError(f"there is no folder {folder}: give one that `reproduce` wrote to")
     found: dict[tuple[str, str], Result] = {}
     problems: list[str] = []
     for path in _files(folder):

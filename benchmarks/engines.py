@@ -6,23 +6,69 @@ where there is time for several rounds the median of each block's times counts.
 
 from __future__ import annotations
 
+import argparse
 import warnings
-from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import Any
+
+from cocd_paper.peak import peak_extra_bytes
 
 from cocd.errors import EngineWarning
 
-from .blocks import FULL, Block, Effort, cycle, first_of_each_shape, plan, probed
-from .lane import Lane, Step
-from .memory import peak_extra_bytes
-from .workloads import Workload
-
-Row = dict[str, Any]
-Report = Callable[[str, float], None]  # what is being done, and the share that is done
+from . import report as output
+from .blocks import FULL, QUICK, Block, Effort, cycle, first_of_each_shape, plan, probed
+from .lane import ENGINES, Lane, Step, accelerator
+from .report import Report, Row
+from .workloads import ON_REQUEST, WORKLOADS, Workload
 
 _TURNS = 8  # parts of a round between which the engines alternate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        choices=[*WORKLOADS, *ON_REQUEST],
+        default=list(WORKLOADS),
+        metavar="NAME",
+        help=f"these only: {', '.join(WORKLOADS)}; or, which is not in the table, "
+        f"{', '.join(ON_REQUEST)}",
+    )
+    parser.add_argument(
+        "--engine",
+        nargs="+",
+        choices=list(ENGINES),
+        default=list(ENGINES),
+        metavar="NAME",
+        help="these only: accelerated (incremental, with the fused kernels), incremental (with "
+        "plain tensor operations), batched, sequential",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    engines = [e for e in args.engine if e != "accelerated" or accelerator()]
+    if not engines:
+        raise output.Refused("the accelerator is not there or off: pip install 'cocd[fast]'")
+    effort, known, names = QUICK if args.quick else FULL, {**WORKLOADS, **ON_REQUEST}, args.workload
+
+    def all_workloads(report: Report) -> list[Row]:
+        rows: list[Row] = []
+        for i, name in enumerate(names):
+
+            def part(text: str, share: float, i: int = i) -> None:
+                report(text, (i + share) / len(names))
+
+            rows += measure(known[name], engines, effort, part)
+        return rows
+
+    rows = output.run(args, all_workloads)
+    threads = output.environment()["threads"]
+    output.show(f"One step of CoCD, {threads} threads", *output.engines_table(rows), words=2)
+    if not accelerator():
+        print("Without the accelerator, which cocd[fast] brings.")
+    return 0
 
 
 def measure(

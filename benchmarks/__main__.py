@@ -1,0 +1,11 @@
+"""``python benchmarks SUBJECT``, from the repository's root; nothing has to be installed for it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())
