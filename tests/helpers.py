@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-COUNTERS = ("evaluations", "skipped", "warned")  # what a failed step may change
+# What a failed step may change: counts, and what MeZO knows of how a closure reads parameters.
+COUNTERS = ("evaluations", "skipped", "warned", "met", "hidden")
 
 
 def frozen(tree):

@@ -23,6 +23,8 @@ from .errors import (
 )
 from .objective.traced import Objective, trace
 from .optim.auto_cocd import AutoCoCD
+from .optim.baselines.mezo_log import MeZOLog
+from .optim.baselines.replay import replay
 from .optim.cocd import CoCD
 from .optim.coherent_gradient import CoherentGradient
 
@@ -37,6 +39,7 @@ __all__ = [
     "CoCD",
     "CoherentGradient",
     "EngineWarning",
+    "MeZOLog",
     "NonFiniteLoss",
     "NonFiniteWarning",
     "Objective",
@@ -49,6 +52,7 @@ __all__ = [
     "distributed",
     "minimize",
     "reference",
+    "replay",
     "rules",
     "scipy_method",
     "theory",

@@ -7,7 +7,7 @@
 | `RandomCoordinate`  | schedule: B drawn at random; memory: none        | 2B + 1             |
 | `SPSA`              | probe: Rademacher directions, not coordinates    | 2 a direction      |
 | `ZOSGD`             | probe: Gaussian directions                       | 2 a direction      |
-| `MeZO`              | probe: Gaussian directions, no copy of x         | 2 a direction      |
+| `MeZO`              | probe: Gaussian directions, never stored         | 2 a direction      |
 | `EvolutionStrategy` | probe: Gaussian directions; update: ranks if asked | 2 a direction    |
 
 >>> import torch, cocd

@@ -111,13 +111,9 @@ def test_other_seeds_give_other_runs(name):
 def test_lr_zero_restores_every_weight(name, dtype):
     optimizer = build(name, dtype, lr=0.0, eps=1.0)
     parameters(optimizer)[1].data[0] = -0.0
-    before, start = frozen(parameters(optimizer)), flat(parameters(optimizer))
+    before = frozen(parameters(optimizer))
     advance(optimizer, 6)
-    if name == "MeZO":  # keeps no copy, and says so
-        error = (flat(parameters(optimizer)) - start).abs().max()
-        assert error <= 6 * 3 * 4 * 4 * torch.finfo(dtype).eps
-    else:
-        assert frozen(parameters(optimizer)) == before
+    assert frozen(parameters(optimizer)) == before
 
 
 @pytest.mark.parametrize("way", ["state_dict", "pickle", "deepcopy"])
@@ -156,12 +152,11 @@ def test_groups_freezing_growth_and_schedulers_work(name):
     for _ in range(6):
         optimizer.step(lambda: (flat(parameters(optimizer)) ** 2).sum())
     assert frozen(second) != fixed
-    assert extra.tolist() == pytest.approx([0.0, 0.0], abs=1e-15 if name == "MeZO" else 0)
+    assert extra.tolist() == pytest.approx([0.0, 0.0], abs=0)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.0)
     before = frozen([first, second])
     optimizer.step(lambda: (flat(parameters(optimizer)) ** 2).sum())
-    if name != "MeZO":
-        assert frozen([first, second]) == before
+    assert frozen([first, second]) == before
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -178,23 +173,19 @@ def test_bad_probe_is_left_out_counted_and_said_once(name):
 @pytest.mark.parametrize("name", ALL)
 def test_bad_probe_raises_if_asked_and_changes_nothing(name):
     optimizer = build(name, nonfinite="raise")
-    before, start = world(optimizer), flat(parameters(optimizer))
+    before = world(optimizer)
     with pytest.raises(cocd.NonFiniteLoss):
         optimizer.step(Raising(bowl(optimizer), 3, lambda: math.inf))
-    if name == "MeZO":
-        torch.testing.assert_close(flat(parameters(optimizer)), start, rtol=0, atol=1e-14)
-    else:
-        assert world(optimizer) == before
+    assert world(optimizer) == before
 
 
 @pytest.mark.parametrize("name", DIRECTIONS)
 def test_no_usable_pair_raises_and_changes_nothing(name):
     optimizer = build(name, weight_decay=0.1)
-    before, start = world(optimizer), flat(parameters(optimizer))
+    before = world(optimizer)
     with pytest.raises(cocd.NonFiniteLoss, match="none of the 3 pairs"):
         optimizer.step(lambda: math.nan)
-    torch.testing.assert_close(flat(parameters(optimizer)), start, rtol=0, atol=1e-14)
-    assert name == "MeZO" or world(optimizer) == before
+    assert world(optimizer) == before
 
 
 @pytest.mark.parametrize("name", [name for name in DIRECTIONS if "ranks" not in name])

@@ -150,14 +150,14 @@ def test_failed_first_step_leaves_no_trace_either():
     assert world(optimizer, model) == before
 
 
-def test_mezo_restores_to_rounding_after_an_exception():
+def test_mezo_leaves_weights_alone_after_an_exception():
     x = torch.linspace(-1, 1, 9).requires_grad_()
     before = flat([x])
     optimizer = baselines.MeZO([x], lr=0.1, eps=0.1, directions=2)
     for at in (1, 2, 3, 4):
         with pytest.raises(RuntimeError):
             optimizer.step(Raising(lambda: (x**2).sum(), at, fail))
-        torch.testing.assert_close(flat([x]), before, rtol=0, atol=1e-6)
+        assert torch.equal(flat([x]), before)
 
 
 # --- Ctrl-C at other moments -------------------------------------------------------------

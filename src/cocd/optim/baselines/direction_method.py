@@ -24,7 +24,6 @@ from ...parts.update import decay_weights
 from ...parts.validation import check_count
 from ..base import ZerothOrder
 
-_KEPT = 1 << 22  # numbers: 16 MB in float32
 _FEW = 16  # points: for fewer a stack takes longer than one after the other
 
 Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
@@ -37,7 +36,7 @@ class DirectionMethod(ZerothOrder):
     _whole = (*ZerothOrder._whole, "directions", "seed")
     _kept = (*ZerothOrder._kept, "directions", "_generator")
 
-    _keeps = True  # directions from the probes to the move, where they are small
+    _most_kept = 1 << 22  # numbers of a step's directions kept from the probes to the move: 16 MB
     _drawn: dict[int, Direction] | None = None  # while a step runs
 
     def __init__(
@@ -167,7 +166,7 @@ class DirectionMethod(ZerothOrder):
     def _drawing(self) -> Iterator[None]:
         count = check_count("directions", self.directions)
         numbers = count * sum(tensor.numel() for tensor in self._trainable())
-        self._drawn = {} if self._keeps and numbers <= _KEPT else None
+        self._drawn = {} if numbers <= self._most_kept else None
         try:
             yield
         finally:
@@ -207,11 +206,17 @@ class DirectionMethod(ZerothOrder):
             group = options[id(tensor)]
             decay_weights([tensor], float(group["lr"]), float(group["weight_decay"]))
         for (seed, _, _), weight in zip(pairs, self._weights(pairs), strict=True):
-            for tensor, u in self._direction(seed):
-                group = options[id(tensor)]
-                if lr := float(group["lr"]):  # to add nothing would still turn -0.0 into 0.0
-                    slope = weight / (2 * float(group["eps"]))
-                    tensor.add_(u * (slope / len(pairs)), alpha=-lr)
+            by = {}
+            for key, group in options.items():
+                slope = weight / (2 * float(group["eps"]))
+                by[key] = -float(group["lr"]) * (slope / len(pairs))
+            self._walk(seed, by)
+
+    def _walk(self, seed: int, by: dict[int, float]) -> None:
+        """X <- x + by u, with a `by` for every tensor."""
+        for tensor, u in self._direction(seed):
+            if by[id(tensor)]:  # to add nothing would still turn -0.0 into 0.0
+                tensor.add_(u, alpha=by[id(tensor)])
 
     def _weights(self, pairs: list[Pair]) -> list[float]:
         return [up - down for _, up, down in pairs]
