@@ -11,7 +11,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, diagnostics, distributed, reference, rules, theory
+from . import baselines, basis, diagnostics, distributed, reference, rules, theory
 from .blackbox import AskTell, minimize, scipy_method
 from .errors import (
     EngineWarning,
@@ -48,6 +48,7 @@ __all__ = [
     "SharedMemoryError",
     "__version__",
     "baselines",
+    "basis",
     "diagnostics",
     "distributed",
     "minimize",

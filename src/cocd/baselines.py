@@ -9,6 +9,7 @@
 | `ZOSGD`             | probe: Gaussian directions                       | 2 a direction      |
 | `MeZO`              | probe: Gaussian directions, never stored         | 2 a direction      |
 | `EvolutionStrategy` | probe: Gaussian directions; update: ranks if asked | 2 a direction    |
+| `WASP`              | probe: vectors of a basis, until slopes agree    | 2 to n + 1         |
 
 >>> import torch, cocd
 >>> x = torch.ones(3, requires_grad=True)
@@ -25,11 +26,13 @@ from .optim.baselines.finite_difference import FiniteDifference
 from .optim.baselines.mezo import MeZO
 from .optim.baselines.random_coordinate import RandomCoordinate
 from .optim.baselines.spsa import SPSA
+from .optim.baselines.wasp import WASP
 from .optim.baselines.zo_sgd import ZOSGD
 
 __all__ = [
     "BCCD",
     "SPSA",
+    "WASP",
     "ZOSGD",
     "EvolutionStrategy",
     "FiniteDifference",

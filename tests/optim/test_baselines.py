@@ -19,6 +19,7 @@ ALL = {
     "SPSA": (lambda p, **o: baselines.SPSA(p, directions=3, **o), 6),
     "ZOSGD": (lambda p, **o: baselines.ZOSGD(p, directions=3, **o), 6),
     "MeZO": (lambda p, **o: baselines.MeZO(p, directions=3, **o), 6),
+    "WASP": (lambda p, **o: baselines.WASP(p, tolerance=1.0, **o), 7),
     "EvolutionStrategy": (lambda p, **o: baselines.EvolutionStrategy(p, directions=3, **o), 6),
     "EvolutionStrategy ranks": (
         lambda p, **o: baselines.EvolutionStrategy(p, directions=3, shaping="rank", **o),
@@ -26,7 +27,7 @@ ALL = {
     ),
 }
 SEEDED = [name for name in ALL if name not in ("BCCD", "FiniteDifference")]
-DIRECTIONS = [name for name in SEEDED if name != "RandomCoordinate"]
+DIRECTIONS = [name for name in SEEDED if name not in ("RandomCoordinate", "WASP")]
 
 
 def build(name, dtype=torch.float64, lr=0.05, eps=0.1, **options):
@@ -80,9 +81,9 @@ def test_descends_to_the_known_optimum(name):
     else:
         advance(optimizer, 400)
     x = flat(parameters(optimizer))
-    torch.testing.assert_close(
-        x, torch.ones_like(x), rtol=0, atol=0.05 if "ranks" in name else 1e-3
-    )
+    # One-sided differences vanish half a radius before the optimum.
+    atol = 0.05 if "ranks" in name else 0.02 if name == "WASP" else 1e-3
+    torch.testing.assert_close(x, torch.ones_like(x), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -115,7 +115,7 @@ class Plain:
             if len(estimates) == len(self.x):
                 descend_whole([self._tensor], [estimates], self._lr)
             else:
-                descend(self._tensor, segment.run, estimates, self._lr)
+                descend(self._tensor, segment.part, estimates, self._lr)
         if not np.isfinite(self.x).all():
             self.x[:] = before
             raise NonFiniteLoss(f"x overflows in step {self.nit + 1}: lr={self._lr:g} is too large")
