@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,12 @@ from . import losses
 from .graph.graph import Graph, trace_graph
 from .graph.propagation import Plan
 from .graph.tracing import Untraceable, required_names
+from .kernels import dispatch
 from .kernels.scratch import Scratch
 from .traced_loss import TracedLoss
 
 ENGINES = ("incremental", "batched", "sequential")
+_VERSION = 1  # of the saved state
 _MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
 
 
@@ -34,6 +37,25 @@ class Record:
     one_by_one: float = 0.0  # seconds of one evaluation of the closure, when it was checked
     reason: str = ""
 
+    def state_dict(self) -> dict[str, Any]:
+        """All but measured times; the peak decides how many probes are taken at a time."""
+        peak = None if self.plan is None else self.plan.peak
+        return {
+            "engine": self.engine,
+            "checked": self.checked,
+            "reason": self.reason,
+            "peak": peak,
+        }
+
+    def restored(self, saved: dict[str, Any]) -> Record:
+        """This record, chosen for the same parameter, as it was saved."""
+        same = self.engine == saved["engine"]
+        record = self if same else Record(str(saved["engine"]), reason=str(saved["reason"]))
+        record.checked = bool(saved["checked"])
+        if record.plan is not None and saved["peak"] is not None:
+            record.plan.peak = int(saved["peak"])
+        return record
+
 
 def trace(
     model: nn.Module,
@@ -41,6 +63,7 @@ def trace(
     *,
     engine: str | None = None,
     memory_limit: int | None = None,
+    accelerate: bool = True,
 ) -> Objective:
     """Make an objective of a model and a loss that evaluates only what a probe changes.
 
@@ -54,6 +77,7 @@ def trace(
         engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
             fastest that applies to each.
         memory_limit: bytes that a stacked activation may take; None for a size that is fast.
+        accelerate: use fused loops where numba is installed; False for plain tensor operations.
 
     >>> import torch, cocd
     >>> model = torch.nn.Sequential(
@@ -74,22 +98,29 @@ def trace(
         check_choice("engine", engine, ENGINES)
     if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 1):
         raise ValueError(f"memory_limit must be a positive number of bytes, got {memory_limit!r}")
-    return Objective(model, loss_fn, engine, memory_limit or _MEMORY_LIMIT)
+    return Objective(model, loss_fn, engine, memory_limit or _MEMORY_LIMIT, accelerate)
 
 
 class Objective:
     """A traced model and loss; ``objective(inputs, target)`` binds a batch."""
 
     def __init__(
-        self, model: nn.Module, loss_fn: Any, engine: str | None, memory_limit: int
+        self,
+        model: nn.Module,
+        loss_fn: Any,
+        engine: str | None,
+        memory_limit: int,
+        accelerate: bool = True,
     ) -> None:
         self.model = model
         self.loss_fn = loss_fn
         self.memory_limit = memory_limit
+        self.accelerate = bool(accelerate)
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
         self._scratch = Scratch()
         self._mark: tuple[Any, ...] = ()
+        self._loaded: dict[str, Any] | None = None  # until the first step after it
         self._follow_model(required_names(model))
 
     def __call__(self, inputs: Any, target: Any = None) -> TracedLoss:
@@ -100,6 +131,10 @@ class Objective:
         """Which engine probes the parameter of that name."""
         return self._records[name].engine
 
+    def accelerating(self) -> AbstractContextManager[None]:
+        """Fused loops where there are any, unless they are not wanted here."""
+        return nullcontext() if self.accelerate else dispatch.disabled()
+
     def count_checks(self, evaluations: int) -> None:
         """So many evaluations were made to check the engines."""
         self.checks += evaluations
@@ -107,6 +142,49 @@ class Objective:
     def loss(self, output: Any, target: Any) -> Any:
         """The loss of an output."""
         return self.loss_fn(output, target)
+
+    # --- saving ---------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to go on bit for bit, beside the model's and the optimizer's.
+
+        Engines agree to rounding alone, so a resumed run must not choose them again, nor check
+        them at other moments, where the answer might be another one.
+        """
+        return {
+            "version": _VERSION,
+            "given": sorted(self._mark[0]),
+            "checks": self.checks,
+            "since_check": self._since_check,
+            "stackable": self._stackable,
+            "stacks": self._stacks,
+            "traced": self.graph is not None,
+            "untraceable": self._untraceable,
+            "records": {name: record.state_dict() for name, record in self._records.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the objective did whose state this is; its model has the same parameters."""
+        if not isinstance(state, dict) or state.get("version") != _VERSION:
+            raise ValueError(f"state must be what Objective.state_dict gave, got {state!r:.80}")
+        names = {name for name, _ in self.model.named_parameters()}
+        if odd := sorted(names.symmetric_difference(state["records"])):
+            raise ValueError(
+                f"state belongs to a model with other parameters ({odd[0]} is in one of them "
+                "alone); build the objective from the same model"
+            )
+        self._follow_model(frozenset(state["given"]))
+        self._put(state)
+        # The first step may find the model in another mode, and trace it again.
+        self._loaded = state
+
+    def _put(self, state: dict[str, Any]) -> None:
+        self.checks, self._since_check = int(state["checks"]), int(state["since_check"])
+        self._stackable, self._stacks = bool(state["stackable"]), int(state["stacks"])
+        if not state["traced"]:
+            self.graph, self._untraceable = None, str(state["untraceable"])
+        for name, saved in state["records"].items():
+            self._records[name] = self._records[name].restored(saved)
 
     # --- following a model that may change ------------------------------------------------------
 
@@ -117,6 +195,9 @@ class Objective:
             self._trace(given)
             self._mark = mark
             self._kept = [*self.model.modules(), *self.model.parameters()]  # or ids come back
+            if self._loaded is not None:
+                self._put(self._loaded)
+        self._loaded = None
 
     def _trace(self, given: frozenset[str]) -> None:
         self._since_check = 0

@@ -67,6 +67,10 @@ class TracedLoss(BoundLoss):
 
         Now and then the model itself is asked too: does the traced pass still give what it gives?
         """
+        with self.objective.accelerating():
+            return self._prepare(rewind)
+
+    def _prepare(self, rewind: Callable[[], None]) -> Any:
         objective = self.objective
         given = given_names(objective.model, self.inputs)
         objective._follow_model(given)
@@ -109,6 +113,18 @@ class TracedLoss(BoundLoss):
         self._run = None
 
     def differences(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        tensor: Tensor,
+        index: list[int],
+        eps: float,
+        difference: Difference,
+    ) -> Differences:
+        with self.objective.accelerating():
+            return self._differences(evaluate, loss, tensor, index, eps, difference)
+
+    def _differences(
         self,
         evaluate: Evaluations,
         loss: float,

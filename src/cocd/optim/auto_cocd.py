@@ -209,6 +209,10 @@ class AutoCoCD(CoordinateMethod):
         """Probe, scale, search, move; returns the loss at x_t, before the update."""
         return self._run(closure)
 
+    def next_evaluations(self) -> int:
+        """How many evaluations the next step will make at most: what it sees decides."""
+        return super().next_evaluations() + 4  # two along the step, to judge the last, to go back
+
     # --- one step ------------------------------------------------------------------------------
 
     def _refresh(self, evaluate: Evaluations) -> None:

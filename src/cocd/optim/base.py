@@ -133,6 +133,10 @@ class ZerothOrder(Optimizer):
 
     # --- evaluations --------------------------------------------------------------------------
 
+    def next_evaluations(self) -> int:
+        """How many evaluations the next step will make."""
+        raise NotImplementedError
+
     def _evaluating(
         self, closure: Closure | None, report: Callable[[int], None] | None = None
     ) -> Evaluations:

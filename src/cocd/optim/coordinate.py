@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..objective.protocol import Closure
+from ..objective.protocol import Closure, evaluations_per_coordinate
 from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
@@ -84,6 +84,13 @@ class CoordinateMethod(ZerothOrder):
                 values = self._memory.values(segment)
                 part[id(tensor)][segment.part.start : segment.part.stop] = values
         return flat
+
+    def next_evaluations(self) -> int:
+        """How many evaluations the next step will make: one, and those of the block's probes."""
+        self._follow()
+        block = self._memory.block(self._schedule, self._budget())
+        moving = [s.part for s in block if self._tensors[s.part.tensor].requires_grad]
+        return 1 + evaluations_per_coordinate(self.difference) * sum(map(len, moving))
 
     # --- one step ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -23,6 +24,8 @@ from ...errors import EngineWarning
 from ...parts.warn import warn
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0", "used": False}
+
+_off = ContextVar("off", default=False)  # for as long as a block of one thread runs
 
 _TYPES = (torch.float32, torch.float64)
 
@@ -64,18 +67,17 @@ if hasattr(os, "register_at_fork"):
 
 def enabled() -> bool:
     """Are the fused loops in use?"""
-    return _state["on"] and available()
+    return _state["on"] and not _off.get() and available()
 
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Plain tensor operations alone, for comparison."""
-    before = _state["on"]
-    _state["on"] = False
+    """Plain tensor operations alone, in this thread."""
+    before = _off.set(True)
     try:
         yield
     finally:
-        _state["on"] = before
+        _off.reset(before)
 
 
 def suits(*tensors: Tensor) -> bool:

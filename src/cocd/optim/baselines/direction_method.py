@@ -81,6 +81,10 @@ class DirectionMethod(ZerothOrder):
         like = evaluate.first
         return torch.tensor(mean, dtype=like.dtype) if isinstance(like, Tensor) else mean
 
+    def next_evaluations(self) -> int:
+        """How many evaluations the next step will make: two a direction."""
+        return 2 * check_count("directions", self.directions)
+
     # --- probe ----------------------------------------------------------------------------------
 
     def _losses(self, evaluate: Evaluations, seeds: list[int]) -> list[float]:
