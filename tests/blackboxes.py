@@ -119,3 +119,8 @@ def alive(folder):
         if state != "Z":
             found.append(int(entry.name))
     return found
+
+
+def mistaken(x):
+    """A mistake that its author would like to see."""
+    return {"a": 1}["b"] * x

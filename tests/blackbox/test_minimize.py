@@ -144,7 +144,7 @@ def test_vectorized_a_call_that_raises_is_made_point_by_point():
 
 
 def test_vectorized_the_wrong_number_of_values():
-    with pytest.raises(cocd.NonFiniteLoss, match=r"must return 1 values.*\(4,\)"):
+    with pytest.raises(ValueError, match=r"must return 9 values.*\(4,\)"):
         cocd.minimize(lambda x: np.ones(4), np.ones(6), **PLAIN, vectorized=True)
 
 

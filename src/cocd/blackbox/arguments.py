@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..parts.validation import NONFINITE, check_budgets, check_choice, check_count, check_group
+from .executors.task import unmasked
 from .methods.rule import Box, Vector
 
 
@@ -127,7 +128,9 @@ def check_seconds(name: str, value: Any, least: str = "above 0") -> float:
 def check_values(values: Any, count: int) -> Vector:
     """`count` real numbers, NaN and infinities included, as a new float64 vector."""
     try:
-        array = np.asarray(values)
+        if isinstance(values, (list, tuple)):  # NumPy warns where an element is masked
+            values = [np.nan if value is np.ma.masked else value for value in values]
+        array = unmasked(values)
         if array.dtype == object:
             array = np.array([_real(value) for value in array.ravel()]).reshape(array.shape)
     except (TypeError, ValueError):

@@ -23,6 +23,7 @@ from .methods.plain import Plain
 from .methods.rule import FTOL, Matrix, Points, Rule, Vector, holds
 from .phase import CONVERGED, FAILED, MAXFEV, MAXITER, RUNNING, STUCK, VERSION, Phase, refuse_state
 
+UNBOUNDED = 1e250  # below minus this there is no minimum that float64 could reach
 EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
 
 _LIMITS = (MAXFEV, MAXITER)
@@ -230,6 +231,8 @@ class AskTell:
     def _judge(self) -> tuple[int, str]:
         if self._streak >= FAILURES:
             return FAILED, f"{self._streak} evaluations in a row failed or were not finite"
+        if self._fun < -UNBOUNDED:
+            return STUCK, f"fun seems to fall without bound: {self._fun:g} at the best point seen"
         if self._rule.converged:
             return CONVERGED, self._rule.converged
         if self._maxiter is not None and self._rule.nit >= self._maxiter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,16 @@ def save(path: Path, state: dict[str, Any]) -> None:
     named = {f"{_ARRAY}{k}": array for k, array in enumerate(arrays)}
     named["header"] = np.frombuffer(header.encode(), dtype=np.uint8)
     unfinished = path.with_name(f"{path.name}.tmp")
-    with open(unfinished, "wb") as file:
-        np.savez(file, allow_pickle=False, **named)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        with suppress(OSError):  # the half of a file would fill a full disk
+            unfinished.unlink()
+        raise
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from .executors.task import Task
 from .executors.workers import engine
 from .methods.rule import FTOL
 from .phase import FAILED, INTERRUPTED, STOPPED
+from .termination import Termination
 
 
 def minimize(
@@ -93,7 +94,7 @@ def minimize(
         | 1 | `maxfev` |
         | 2 | `maxiter` |
         | 3 | 50 evaluations, or 10 workers, in a row failed |
-        | 4 | the method cannot go on: x overflows, with too large an `lr` |
+        | 4 | the method cannot go on: x overflows, with too large an `lr`, or `fun` has no minimum |
         | 5 | Ctrl-C |
         | 99 | the callback raised StopIteration |
 
@@ -146,6 +147,7 @@ class _Run:
         if path is not None and path.exists():
             self._resume(path)
         self._saved = monotonic()
+        self._unwritten = ""
 
     def to_the_end(self) -> OptimizeResult:
         """Until the search is done, Ctrl-C, or the callback has had enough."""
@@ -153,23 +155,25 @@ class _Run:
         if search.done:  # a finished run was loaded
             return self._result()
         end: tuple[int, str] | None = None
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, Termination(interrupts, self._path is not None) as term:
             try:
                 while not search.done:
+                    term.deliver()
                     self._phase(interrupts)
             except KeyboardInterrupt:
                 end = INTERRUPTED, "interrupted"
             except TooManyFailures as error:
                 self._tell()
                 if np.isnan(search.fun):
-                    raise NonFiniteLoss(f"fun could not be evaluated at x0: {error}") from None
+                    raise NonFiniteLoss(
+                        f"fun could not be evaluated at x0: {error}"
+                    ) from self._answers.cause
                 end = FAILED, str(error)
             finally:
                 self._engine.close()
                 # A second Ctrl-C, while the workers were stopped, has what it asked for.
                 interrupts.waiting = None
-            if self._path is not None:
-                files.save(self._path, self._state())
+            self._save()
         if end is not None:  # after saving: the same call goes on from here
             search.stop(end[0], f"{end[1]}; {_best(search)}")
         return self._result()
@@ -197,8 +201,24 @@ class _Run:
             finally:
                 interrupts.window = False
         if self._path is not None and monotonic() - self._saved >= self._every:
-            files.save(self._path, self._state())
+            self._save()
             self._saved = monotonic()
+
+    def _save(self) -> None:
+        """Write the checkpoint; a run whose checkpoint cannot be written is not lost by it."""
+        if self._path is None:
+            return
+        try:
+            files.save(self._path, self._state())
+            self._unwritten = ""
+        except OSError as error:
+            why = error.strerror or str(error)
+            if why != self._unwritten:  # once, not every minute
+                self._unwritten = why
+                warn(
+                    f"checkpoint {self._path} cannot be written ({why}): the run goes on without",
+                    RuntimeWarning,
+                )
 
     def _tell(self) -> None:
         answers = self._answers
@@ -209,7 +229,7 @@ class _Run:
             self._search.tell(answers.values[rows], rows)
         except NonFiniteLoss as error:
             why = list(answers.reasons)[-1]
-            raise NonFiniteLoss(f"{error} ({why})") from None
+            raise NonFiniteLoss(f"{error} ({why})") from answers.cause
         answers.begin(0)
 
     def _result(self) -> OptimizeResult:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..methods.rule import Points, Vector
-from .task import FLUSH, Answer
+from .task import FLUSH, Answer, Failure, Misuse
 
 FAILURES = 50  # evaluations that may fail in a row
 LOSSES = 10  # workers that may die or hang in a row (or two for each that there is)
@@ -29,12 +29,14 @@ class Answers:
         self.reasons: dict[str, int] = {}  # why evaluations were given up, and how many
         self.retried = 0
         self._failures = self._losses = 0  # in a row
+        self.cause: BaseException | None = None  # what fun raised at x0
         self.begin(0)
 
     def begin(self, k: int, opening: bool = False) -> None:
         """A phase of k points begins; an opening one with x0, before which nothing is concluded.
 
-        Workers are not equally fast: one may fail many times while another still evaluates x0.
+        Workers are not equally fast: one may fail many times while another still evaluates x0,
+        and x0 has its second try like any other point.
         """
         self._early = opening
         self.values: Vector = np.full(k, np.nan)
@@ -43,20 +45,23 @@ class Answers:
 
     def put(self, row: int, answer: Answer) -> None:
         """The function has answered."""
-        self._early = self._early and row != 0
-        if isinstance(answer, str):
+        if isinstance(answer, Misuse):
+            raise ValueError(str(answer))
+        if isinstance(answer, Failure):
             self.failed[row] = answer
+            if self._early and row == 0:
+                self.cause = answer.error
             self._failures += 1
             self._check(self._failures, FAILURES, "evaluations", answer)
         else:
             self.values[row] = answer
             self.told[row] = True
             self._failures = self._losses = 0
+            self._early = self._early and row != 0
 
     def lost(self, rows: list[int], why: str) -> None:
         """A worker has not answered and will not."""
         self.failed.update(dict.fromkeys(rows, why))
-        self._early = self._early and 0 not in rows
         self._losses += 1
         self._check(self._losses, self._most_losses, "workers", why)
 
@@ -73,12 +78,14 @@ class Answers:
 
     def give_up(self) -> None:
         """What has failed stays NaN, and is told so."""
-        for row, why in self.failed.items():
+        for row, failure in self.failed.items():
+            why = str(failure)  # without the exception, whose frames it would keep alive
             if why not in self.reasons and len(self.reasons) >= _REASONS:
                 why = "other"
             self.reasons[why] = self.reasons.get(why, 0) + 1
             self.told[row] = True
         self.failed = {}
+        self._early = False
 
 
 class Engine(Protocol):

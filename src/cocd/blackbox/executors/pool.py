@@ -102,7 +102,10 @@ class Pool:
 
     def _hire(self, count: int) -> None:
         while len(self._workers) < min(count, self.count) and self._failed_starts < _STARTS:
-            self._workers.append(_Worker(self._context, self._payload))
+            try:
+                self._workers.append(_Worker(self._context, self._payload))
+            except (EOFError, OSError):  # the server is gone; the next start begins another one
+                self._failed_starts += 1
 
     def _assign(self, points: Points, queue: deque[int], alone: bool, answers: Answers) -> None:
         for worker in self._workers:

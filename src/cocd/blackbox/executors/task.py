@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -13,11 +14,61 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..methods.rule import Points, Vector
 
-Answer = float | str  # the value, or what went wrong
 FLUSH = 5e-3  # seconds of work that are worth a message
+
+
+class Failure(str):
+    """What went wrong, in one line; `error` is the exception if there was one.
+
+    An exception need not survive pickling, so that another process gets its traceback as text.
+    """
+
+    error: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """An exception in one line.
+
+        >>> Failure.of(ValueError("the mesh\\nis bad"))
+        'ValueError: the mesh is bad'
+        """
+        try:
+            text = str(error)
+        except Exception:  # its __str__ has a mistake of its own
+            text = "(no message: its __str__ raises)"
+        failure = cls(" ".join(f"{type(error).__name__}: {text}".split())[:200])
+        failure.error = error
+        return failure
+
+    @classmethod
+    def elsewhere(cls, text: str, where: str) -> Failure:
+        """One that another process has sent."""
+        failure = cls(text)
+        failure.error = RuntimeError(f"in another process:\n\n{where}") if where else None
+        return failure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        where = ""
+        if self.error is not None:
+            try:
+                where = "".join(traceback.format_exception(self.error))
+            except Exception:
+                where = str(self)
+        return Failure.elsewhere, (str(self), where)
+
+
+class Misuse(Failure):
+    """The function is not what `vectorized` says: no evaluation of it can be trusted."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Misuse, (str(self),)
+
+
+Answer = float | Failure  # the value, or what went wrong
 
 
 class Done(NamedTuple):
@@ -52,23 +103,39 @@ class Task:
         try:
             return scalar(self.fun(point.reshape(self.shape), *self.args))
         except Exception as error:
-            return describe(error)
+            return Failure.of(error)
 
     def many(self, points: Points) -> list[Answer]:
         """All points in one call; each alone if that call fails."""
         columns = np.array(points).T
         try:
-            values = np.asarray(self.fun(columns, *self.args))
-            if values.size != len(points):
-                raise ValueError(
-                    f"a vectorized fun must return {len(points)} values for an array of shape "
-                    f"{columns.shape}, got shape {values.shape}"
-                )
-            return [scalar(value) for value in values.ravel()]
+            values = unmasked(self.fun(columns, *self.args))
+            if values.size == len(points):
+                return [scalar(value) for value in values.ravel()]
+            text = (
+                f"a vectorized fun must return {len(points)} values for an array of shape "
+                f"{columns.shape}, got shape {values.shape}; return one for each column, or leave "
+                "vectorized out"
+            )
+            # One NaN may be how a whole call fails; one number is a sum over points.
+            if values.size != 1 or np.isfinite(values.astype(np.float64)).all():
+                return [Misuse(text)] * len(points)
+            raise ValueError(text)
         except Exception as error:
             if len(points) == 1:
-                return [describe(error)]
+                return [Failure.of(error)]
             return [self.one(point) for point in np.array(points)]
+
+
+def unmasked(values: Any) -> NDArray[Any]:
+    """As an array, NaN where a masked array has no value.
+
+    >>> unmasked(np.ma.masked), unmasked(np.ma.array([1, 2], mask=[False, True]))
+    (array(nan), array([ 1., nan]))
+    """
+    if not np.ma.isMaskedArray(values):
+        return np.asarray(values)
+    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))
 
 
 def scalar(value: Any) -> Answer:
@@ -76,20 +143,19 @@ def scalar(value: Any) -> Answer:
 
     >>> scalar(np.array([2.0])), scalar(np.nan), scalar([1, 2]), scalar(None)
     (2.0, 'fun returned nan', 'fun returned an array of shape (2,)', 'fun returned None')
+    >>> scalar(np.ma.masked)
+    'fun returned a masked value'
     """
     if type(value) is not float:
+        if np.ma.is_masked(value):
+            return Failure("fun returned a masked value")
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
-            return f"fun returned {value!r}"[:200]
+            return Failure(f"fun returned {value!r}"[:200])
         if array.size != 1:
-            return f"fun returned an array of shape {array.shape}"
+            return Failure(f"fun returned an array of shape {array.shape}")
         value = float(array.reshape(()))
-    return value if -np.inf < value < np.inf else f"fun returned {value}"
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return value if -np.inf < value < np.inf else Failure(f"fun returned {value}")
 
 
 def serve(connection: Connection, payload: bytes) -> None:
@@ -105,7 +171,7 @@ def serve(connection: Connection, payload: bytes) -> None:
     try:
         task: Task = pickle.loads(payload)
     except Exception as error:
-        connection.send(describe(error))
+        connection.send(str(Failure.of(error)))
         return
     connection.send("")
     while True:

@@ -12,7 +12,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
 from time import monotonic
 from typing import Any
 
@@ -21,10 +28,11 @@ import numpy as np
 from ..methods.rule import Points, Probes, some_of
 from .engine import Answers, Engine, TooManyFailures, chunk_size
 from .pool import Pool
-from .task import Done, Task, describe
+from .task import Done, Failure, Task
 
 _NUMBERS = 1 << 22  # in an array for a vectorized function: 32 MB
 _STARTUP = 60.0  # seconds that an executor's processes may take before the first answer
+_LOOK = 0.5  # seconds between two looks at whether the executor still works
 _POLL = 0.05  # seconds between two looks at whether a future has begun to run
 
 
@@ -88,9 +96,11 @@ class OnExecutor:
             if not self._submit(points, queue, alone):
                 self._replace(queue, answers, "the executor takes no more work")
                 return
-            for future in wait(self._out, self._wait(running), FIRST_COMPLETED).done:
+            done = wait(self._out, self._wait(running), FIRST_COMPLETED).done
+            # Nobody is told of futures that a shutdown cancels.
+            for future in done | {future for future in self._out if future.cancelled()}:
                 if not self._collect(future, answers):
-                    self._replace(queue, answers, "a worker died and broke the executor")
+                    self._replace(queue, answers, "the executor broke or was shut down")
                     return
             self._drop_overdue(running, answers)
 
@@ -127,15 +137,15 @@ class OnExecutor:
         part = self._out.pop(future)
         try:
             done = future.result()
-        except BrokenExecutor:
+        except (BrokenExecutor, CancelledError):
             self._out[future] = part  # to be lost with the others
             return False
         except Exception as error:
             if not self._worked:
                 raise ValueError(
-                    f"workers: the executor cannot evaluate fun: {describe(error)}"
+                    f"workers: the executor cannot evaluate fun: {Failure.of(error)}"
                 ) from error
-            answers.lost(part, describe(error))
+            answers.lost(part, Failure.of(error))
             return True
         self._worked = True
         self._seconds = done.seconds / len(part)
@@ -143,16 +153,17 @@ class OnExecutor:
             answers.put(row, answer)
         return True
 
-    def _wait(self, running: dict[Future[Done], float]) -> float | None:
+    def _wait(self, running: dict[Future[Done], float]) -> float:
         if self._timeout is None:
-            return None
+            return _LOOK
         now = monotonic()
         for future in self._out:
             if future not in running and (self._capacity is not None or future.running()):
                 running[future] = now
         if len([f for f in self._out if f in running]) < len(self._out):
             return _POLL
-        return max(0.0, min(running[f] for f in self._out) + self._patience - now)
+        left = min(running[f] for f in self._out) + self._patience - now
+        return min(_LOOK, max(0.0, left))
 
     @property
     def _patience(self) -> float:
@@ -202,10 +213,10 @@ class ThroughMap:
         except Exception as error:
             if not self._worked:
                 raise ValueError(
-                    f"workers: the map-like callable failed: {describe(error)}; it is called as "
+                    f"workers: the map-like callable failed: {Failure.of(error)}; it is called as "
                     "map(f, points) and must give one result for each point"
                 ) from error
-            answers.lost(rows, describe(error))
+            answers.lost(rows, Failure.of(error))
             return
         self._worked = True
         for part, done in zip(parts, results, strict=True):

@@ -66,6 +66,7 @@ class Auto:
         self._search: Search | None = None
         self._spare: tuple[float, Vector] = (np.inf, self.x.copy())  # the best probe of a step
         self._recent: list[float] = []
+        self._blind = False
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -140,6 +141,9 @@ class Auto:
         c = np.where(both, (probed[:, 0] - 2 * f + probed[:, 1]) / (sides.width / 2) ** 2, 0.0)
         good = np.isfinite(g) & np.isfinite(c)
         self.skipped += int((~good).sum())
+        if 2 * good.sum() < len(good):
+            self._recent = []  # where most probes failed, that nothing is lower shows nothing
+            self._blind = True
         self._keep_spare(sides, probed)
         g, c = np.where(good, g, 0.0), np.where(good, c, 0.0)
         c = np.where(both, c, self._c[block])
@@ -222,6 +226,9 @@ class Auto:
         assert self._B is not None
         steps = 3 * -(-len(self.x) // self._B) + 2
         self._recent = [*self._recent[1 - steps :], self._f]
+        if self._blind:
+            self._recent, self._blind = [], False
+            return
         low, high = min(self._recent), max(self._recent)
         narrow = stuck or self._eps is not None or self._radius < 1e-3
         small = high - low <= self._ftol * max(abs(low), abs(high), 1e-300)

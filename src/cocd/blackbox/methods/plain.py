@@ -100,7 +100,9 @@ class Plain:
         fresh[~moved.any(axis=1)] = 0.0  # a coordinate that its bounds fix
         with np.errstate(invalid="ignore"):
             self._step(fresh)
-        self._watch(float(f))
+        # Where most probes failed, that nothing changes shows nothing.
+        known = 2 * int(np.isfinite(fresh).sum()) >= len(fresh)
+        self._watch(float(f) if known else np.nan)
 
     def _step(self, fresh: Vector) -> None:
         """Decay, overwrite, move: eqs. 5 to 7."""

@@ -1,0 +1,53 @@
+"""SIGTERM, which ends a process at once, waits until what is known has been saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+from ..parts.interrupts import Interrupts
+
+
+class Termination:
+    """While entered, SIGTERM interrupts as Ctrl-C does; the process ends when this is left.
+
+    Only where SIGTERM would have ended the process, and in the main thread, which gets signals.
+    """
+
+    def __init__(self, interrupts: Interrupts, wanted: bool) -> None:
+        self._interrupts, self._wanted = interrupts, wanted
+        self._installed = False
+        self.asked = False
+
+    def __enter__(self) -> Termination:
+        if (
+            self._wanted
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        ):
+            signal.signal(signal.SIGTERM, self._handle)
+            self._installed = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self.asked:
+                signal.raise_signal(signal.SIGTERM)
+
+    def deliver(self) -> None:
+        """At a moment when an exception finds nothing half done."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if self._interrupts.window:
+            self._interrupts.window = False  # what unwinds must not be cut short again
+            raise KeyboardInterrupt
