@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from scipy.optimize import minimize as scipy_minimize
 
 import cocd as library
 
-from .counted import Counted
+from .counted import Counted, Spent
 from .problems import Array
 
 Bounds = list[tuple[float, float]] | None
@@ -51,18 +51,20 @@ def spsa(fun: Counted, x0: Array, bounds: Bounds, budget: int, seed: int, scale:
 
     size = np.mean([np.abs(slope(x, c)).mean() for _ in range(5)])
     a = 0.1 * scale * (1 + stability) ** 0.602 / max(size, 1e-300)
-    for k in range((budget - 10) // 2):
-        x = x - a / (k + 1 + stability) ** 0.602 * slope(x, c / (k + 1) ** 0.101)
-        x = np.clip(x, low, high)
+    with suppress(Spent):
+        for k in range(budget):
+            x = x - a / (k + 1 + stability) ** 0.602 * slope(x, c / (k + 1) ** 0.101)
+            x = np.clip(x, low, high)
     return x
 
 
 def cma(fun: Counted, x0: Array, bounds: Bounds, budget: int, seed: int, scale: float) -> Array:
     """The package pycma with its defaults; sep-CMA above 100 coordinates."""
     search = _evolution(x0, bounds, seed, scale)
-    while not search.stop() and fun.left >= search.popsize:
-        points = search.ask()
-        search.tell(points, [fun(point) for point in points])
+    with suppress(Spent):
+        while not search.stop():
+            points = search.ask()
+            search.tell(points, [fun(point) for point in points])
     return search.result.xfavorite
 
 
@@ -138,7 +140,8 @@ def _nlopt(name: str, fun: Counted, x0: Array, bounds: Bounds, budget: int, scal
         search.set_upper_bounds(list(high))
     search.set_initial_step(scale)
     search.set_maxeval(budget + 1)
-    search.optimize(x0)
+    with suppress(package.RoundoffLimited):  # an end like any other
+        search.optimize(x0)
 
 
 def newuoa(fun: Counted, x0: Array, bounds: Bounds, budget: int, seed: int, scale: float) -> None:
@@ -163,7 +166,7 @@ def pybobyqa(
         x0,
         bounds=box,
         rhobeg=scale,
-        maxfun=budget - 2,
+        maxfun=max(budget - 2, x0.size + 3),
         objfun_has_noise=noisy,
         do_logging=False,
     )

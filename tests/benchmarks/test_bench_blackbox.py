@@ -113,8 +113,7 @@ def test_a_seed_is_a_run(method, on):
 def test_bounds_are_kept_by_spsa(on):
     seen = []
     fun = Counted(lambda x: seen.append(x) or float(x.sum()), 200)
-    with pytest.raises(Spent):
-        peers.spsa(fun, np.zeros(N), [(-1.0, 1.0)] * N, 200, 0, 2.0)
+    peers.spsa(fun, np.zeros(N), [(-1.0, 1.0)] * N, 200, 0, 2.0)
     assert np.abs(seen).max() == 1
 
 

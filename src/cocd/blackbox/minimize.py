@@ -94,7 +94,7 @@ def minimize(
         | 1 | `maxfev` |
         | 2 | `maxiter` |
         | 3 | 50 evaluations, or 10 workers, in a row failed |
-        | 4 | the method cannot go on: x overflows, with too large an `lr`, or `fun` has no minimum |
+        | 4 | the method cannot go on: x overflows (`lr` is too large), or `fun` has no minimum |
         | 5 | Ctrl-C |
         | 99 | the callback raised StopIteration |
 

@@ -31,9 +31,9 @@ class Failure(str):
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """An exception in one line.
+        r"""An exception in one line.
 
-        >>> Failure.of(ValueError("the mesh\\nis bad"))
+        >>> Failure.of(ValueError("the mesh\nis bad"))
         'ValueError: the mesh is bad'
         """
         try:
