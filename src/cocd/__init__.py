@@ -11,7 +11,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, basis, diagnostics, distributed, reference, rules, theory
+from . import baselines, basis, diagnostics, distributed, reference, rules, sparsity, theory
 from .blackbox import AskTell, minimize, scipy_method
 from .errors import (
     EngineWarning,
@@ -56,6 +56,7 @@ __all__ = [
     "replay",
     "rules",
     "scipy_method",
+    "sparsity",
     "theory",
     "trace",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -15,6 +14,7 @@ from ...errors import NonFiniteLoss
 from ...objective.protocol import Closure
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
+from ...parts.restore import restored
 from ...parts.stop import agrees
 from ...parts.update import decay_weights
 from ...parts.validation import check_choice, check_count
@@ -124,7 +124,7 @@ class WASP(ZerothOrder):
         """Fresh slopes among the remembered ones, the vector that comes next, how many failed."""
         slopes, position, failed = self._slopes.clone(), self._next, 0
         largest = min(torch.finfo(Kind.of(tensor).dtype).max for tensor in tensors)
-        with _restored(tensors) as saved:
+        with restored(tensors) as saved:
             for _ in range(self._budget()):
                 _add(tensors, saved, self._basis.vector(position), self.eps)
                 fresh, stale = (evaluate() - loss) / self.eps, float(slopes[position])
@@ -211,17 +211,6 @@ class WASP(ZerothOrder):
         self._swept = list(saved["swept"])
         self._basis = self._new_basis()
         self._slopes, self._next = saved["slopes"].clone(), int(saved["next"])
-
-
-@contextmanager
-def _restored(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Copies of the tensors, which are written back at the end bit for bit."""
-    saved = [tensor.detach().clone() for tensor in tensors]
-    try:
-        yield saved
-    finally:
-        for tensor, value in zip(tensors, saved, strict=True):
-            tensor.copy_(value)
 
 
 def _add(tensors: list[Tensor], saved: list[Tensor], u: Tensor, eps: float) -> None:

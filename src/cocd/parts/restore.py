@@ -1,0 +1,24 @@
+"""Weights that come back as they were, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor
+
+
+@contextmanager
+def restored(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Copies of the tensors, which are written back at the end bit for bit."""
+    saved = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield saved
+    finally:
+        put(tensors, saved)
+
+
+def put(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Write values into tensors."""
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
