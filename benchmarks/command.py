@@ -15,6 +15,7 @@ SUBJECTS = {
     "scaling": ("benchmarks.scaling", "a step over B and over n"),
     "precision": ("benchmarks.precision", "errors of float32 differences against float64"),
     "overhead": ("benchmarks.overhead", "a step beside the bare evaluations that it makes"),
+    "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
     "blackbox": ("benchmarks.blackbox.options", "cocd.minimize beside its peers"),
 }
 
