@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from . import baselines, basis, diagnostics, distributed, reference, rules, sparsity, theory
 from .blackbox import AskTell, minimize, scipy_method
+from .cores import cores, merge_cores
 from .errors import (
     EngineWarning,
     NonFiniteLoss,
@@ -49,8 +50,10 @@ __all__ = [
     "__version__",
     "baselines",
     "basis",
+    "cores",
     "diagnostics",
     "distributed",
+    "merge_cores",
     "minimize",
     "reference",
     "replay",
