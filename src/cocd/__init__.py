@@ -12,6 +12,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from . import baselines, basis, diagnostics, distributed, reference, rules, sparsity, theory
+from .auto.config import AutoConfig
 from .blackbox import AskTell, minimize, scipy_method
 from .cores import cores, merge_cores
 from .errors import (
@@ -37,6 +38,7 @@ except PackageNotFoundError:  # running from a source tree that was never instal
 __all__ = [
     "AskTell",
     "AutoCoCD",
+    "AutoConfig",
     "CoCD",
     "CoherentGradient",
     "EngineWarning",

@@ -248,7 +248,7 @@ def test_the_spread_order_visits_each_coordinate_once_a_sweep_and_none_beside_an
     model = network()
     optimizer = cocd.AutoCoCD(model.parameters(), compute_budget=8, order="spread")
     seen = []
-    optimizer._observers = (lambda block, fresh: seen.append([segment.run for segment in block]),)
+    optimizer._observers = (lambda block, fresh: seen.append([segment.part for segment in block]),)
     train(model, optimizer, 9)  # 9 * 8 = 72
     layout = optimizer._layout
     flat_blocks = [

@@ -52,7 +52,7 @@ class Training:
         return self
 
     def sweeps(self, sweeps):
-        while self.optimizer._done() < sweeps:
+        while self.optimizer._swept() < sweeps:
             self.run(1)
         return self
 
@@ -61,14 +61,14 @@ def test_it_halves_where_all_comes_that_is_promised():
     found = Training(same).sweeps(4)
     assert list(dict.fromkeys(found.budgets)) == [B, B // 2] == [128, 64]
     assert found.budgets.index(64) == 17  # a step is judged by the next one, sixteen decide
-    assert found.optimizer._share.boldness == 1
+    assert found.optimizer._own_budget.boldness == 1
 
 
 def test_steps_are_shorter_where_nothing_comes():
     found = Training(noise, start=0.0).sweeps(0.9)
-    assert found.optimizer._share.boldness == 1  # not before all has been measured once
+    assert found.optimizer._own_budget.boldness == 1  # not before all has been measured once
     found.sweeps(4)
-    assert set(found.budgets) == {B} and found.optimizer._share.boldness < 0.5
+    assert set(found.budgets) == {B} and found.optimizer._own_budget.boldness < 0.5
 
 
 def test_shorter_steps_stay_nearer_to_where_all_batches_agree():
@@ -87,10 +87,10 @@ def test_noise_that_is_small_beside_the_signal_changes_little():
 
 def test_it_is_settled_after_four_sweeps():
     found = Training(noise, start=0.0).sweeps(4)
-    before = copy.deepcopy(found.optimizer._share)
+    before = copy.deepcopy(found.optimizer._own_budget)
     counted = found.optimizer.evaluations
     found.run(20)  # of the fifth sweep, which measures curvature: two evaluations a coordinate
-    assert found.optimizer._share == before and found.optimizer._last.change is None
+    assert found.optimizer._own_budget == before and found.optimizer._last.change is None
     assert found.optimizer.evaluations - counted == 20 * (2 * B + 3)
 
 
@@ -112,7 +112,7 @@ def test_being_judged_costs_one_evaluation_a_step_and_changes_nothing():
 @pytest.mark.parametrize("budget", [64, 1])
 def test_a_budget_that_is_given_stays(budget):
     found = Training(same, compute_budget=budget).run(100)
-    assert set(found.budgets) == {budget} and found.optimizer._share is None
+    assert set(found.budgets) == {budget} and found.optimizer._own_budget is None
 
 
 def test_a_short_memory_bounds_it():
@@ -137,10 +137,10 @@ def test_a_budget_written_between_two_steps_stays(steps, wanted):
 
 def test_and_so_does_the_boldness():
     found = Training(noise, start=0.0).sweeps(5)
-    boldness = found.optimizer._share.boldness
+    boldness = found.optimizer._own_budget.boldness
     found.optimizer.compute_budget = 100
     found.run(10)
-    assert found.optimizer._share.boldness == boldness < 1
+    assert found.optimizer._own_budget.boldness == boldness < 1
 
 
 def test_groups_of_different_lengths_are_judged_by_their_mean():
@@ -148,7 +148,7 @@ def test_groups_of_different_lengths_are_judged_by_their_mean():
     optimizer = cocd.AutoCoCD([{"params": [x]}, {"params": [y], "lr": 0.5}])
     for _ in range(10):
         optimizer.step(lambda: (x**2).sum() + (y**2).sum())
-    assert all(abs(kd / d - 1) < 0.1 for kd, d in optimizer._share.seen)  # there is no noise
+    assert all(abs(kd / d - 1) < 0.1 for kd, d in optimizer._own_budget.seen)  # there is no noise
     for _ in range(10):
         optimizer.step(lambda: (x**2).sum() + (y**2).sum())
     assert optimizer.compute_budget == 64
@@ -188,23 +188,23 @@ def test_a_rate_that_warms_up_is_compared_with_what_was_taken():
     slow = Training(loss, start=0.0)
     slow.optimizer.param_groups[0]["lr"] = 0.1
     slow.sweeps(2.5)
-    assert slow.optimizer._share.boldness == 1 > whole.optimizer._share.boldness
+    assert slow.optimizer._own_budget.boldness == 1 > whole.optimizer._own_budget.boldness
 
 
 def test_weights_of_half_precision_are_not_judged():
     x = torch.full((N,), 100.0, dtype=torch.bfloat16, requires_grad=True)
     optimizer = cocd.AutoCoCD([x])
-    assert optimizer.compute_budget == 64 and optimizer._share is None
+    assert optimizer.compute_budget == 64 and optimizer._own_budget is None
 
 
 def test_losses_too_large_to_be_squared_teach_nothing():
     found = Training(lambda x, step: same(x, step) * (1e200 if step > 3 else 1)).run(20)
-    assert len(found.optimizer._share.seen) <= 4 and found.x.isfinite().all()
+    assert len(found.optimizer._own_budget.seen) <= 4 and found.x.isfinite().all()
 
 
 def test_a_step_that_fails_leaves_no_trace():
     found = Training(same).run(5)
-    before = copy.deepcopy(found.optimizer._share)
+    before = copy.deepcopy(found.optimizer._own_budget)
     found.optimizer.compute_budget = 100
 
     def fails():
@@ -213,7 +213,7 @@ def test_a_step_that_fails_leaves_no_trace():
     with pytest.raises(RuntimeError, match="no"):
         found.optimizer.step(fails)
     found.optimizer.compute_budget = B
-    assert found.optimizer._share == before
+    assert found.optimizer._own_budget == before
     found.run(15)
     assert found.optimizer.compute_budget == 64
 
@@ -233,8 +233,8 @@ def test_a_length_of_nothing_is_not_judged():
     found.run(3)
     found.optimizer.param_groups[0]["lr"] = 0.0
     found.run(5)
-    assert len(found.optimizer._share.seen) == 3
-    assert all(torch.tensor(found.optimizer._share.seen).isfinite().flatten())
+    assert len(found.optimizer._own_budget.seen) == 3
+    assert all(torch.tensor(found.optimizer._own_budget.seen).isfinite().flatten())
 
 
 def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
@@ -245,7 +245,7 @@ def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
         return torch.tensor(torch.nan) if torch.equal(found.x, began) else same(found.x, 1)
 
     found.optimizer.step(closure)
-    assert found.optimizer._share.seen == [] and found.x.isfinite().all()
+    assert found.optimizer._own_budget.seen == [] and found.x.isfinite().all()
 
 
 def test_parameters_that_join_keep_what_was_learned():
@@ -275,18 +275,16 @@ def test_a_resumed_run_goes_on_as_an_uninterrupted_one(how, loss, steps, tmp_pat
         other.optimizer, other.x = kept, kept.param_groups[0]["params"][0]
     whole.run(30), other.run(30)
     assert torch.equal(whole.x, other.x) and whole.budgets[-30:] == other.budgets[-30:]
-    assert whole.optimizer._share == other.optimizer._share
+    assert whole.optimizer._own_budget == other.optimizer._own_budget
     assert whole.optimizer.evaluations == other.optimizer.evaluations
 
 
-def test_a_state_without_it_leaves_the_budget_alone():
-    """As states were before it was there."""
+def test_a_state_without_a_budget_is_refused():
     saved = Training(same).run(10).optimizer.state_dict()
-    for name in ("share", "last"):
-        del saved["state"]["cocd"][name]
+    del saved["state"]["cocd"]["budget"]
     found = Training(same)
-    found.optimizer.load_state_dict(saved)
-    assert found.optimizer._share is None and found.optimizer.compute_budget == B
+    with pytest.raises(ValueError, match="state_dict has no budget: it is not of an AutoCoCD of"):
+        found.optimizer.load_state_dict(saved)
     found.run(3)
 
 
@@ -301,9 +299,10 @@ class Quiet:
 
 
 def test_epochs_of_a_budget_that_changes_are_of_equal_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("cocd.auto.budget._LEAST_BUDGET", 8)
+    monkeypatch.setitem(methods.WITHOUT, "large blocks", {"least_budget": 8})
     run = paper.make(
-        "adaptive", "sarcos", "auto", "AutoCoCD", {"compute_budget": methods.OWN, "width": 20},
+        "adaptive", "sarcos", "auto", "AutoCoCD",
+        {"compute_budget": methods.OWN, "width": 20, "without": "large blocks"},
         epochs=4, smoke=True,
     )  # fmt: skip
     run = type(run)(**{**run.to_row(), "settings": {**run.options, "max_evaluations": 48_000}})

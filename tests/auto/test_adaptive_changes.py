@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import cocd
-from cocd.auto.rollback import Guard
+from cocd.auto.rollback import Rollback
 
 
 def ones(n, **options):
@@ -23,7 +23,7 @@ def test_another_objective_is_not_taken_for_an_explosion():
     optimizer = cocd.AutoCoCD([x])
     for _ in range(150):
         optimizer.step(lambda: ((x - 0.5) ** 2).mean() + 1)
-    assert optimizer._guard.copy
+    assert optimizer._rollback.copy
     first = float((x.detach() - target).abs().mean())
     for _ in range(600):
         optimizer.step(lambda: (x - target).abs().mean() + 1)
@@ -33,14 +33,16 @@ def test_another_objective_is_not_taken_for_an_explosion():
 def test_odd_batches_are_not_taken_for_an_explosion():
     """Now and then a batch has a loss of 0.3 more, wherever one is."""
     generator = torch.Generator().manual_seed(0)
-    guard, x, rang = Guard(), ones(1), 0
+    rollback, x, rang = Rollback(), ones(1), 0
     with torch.no_grad():
         for _ in range(20_000):
             size, luck = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
             loss = 0.001 * size + (0.3 if luck < 0.01 else 0.0)
-            rang += guard.rings(loss)
-            assert not guard.is_lost(loss, [x], 10, there=loss)
-    assert rang > 10 and guard.restored == 0
+            rang += rollback.alarm(loss)
+            verdict = rollback.check(loss, [x], lambda loss=loss: loss)
+            assert verdict != "lost"
+            rollback.observe(loss, verdict, [x], 10)
+    assert rang > 10 and rollback.restored == 0
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-10, 1e-30])
@@ -79,7 +81,10 @@ def test_a_step_that_fails_at_the_copy_has_changed_nothing(fails):
             optimizer.step(closure)
     after = optimizer.state_dict()["state"]["cocd"]
     assert calls == 12 and torch.equal(x, before)
-    assert after["guard"]["loss"] == state["guard"]["loss"] and after["lengths"] == state["lengths"]
+    assert (
+        after["rollback"]["loss"] == state["rollback"]["loss"]
+        and after["lengths"] == state["lengths"]
+    )
     assert after["schedule"] == state["schedule"]
 
 
@@ -228,7 +233,7 @@ def test_half_precision_that_joins_is_not_judged_where_the_budget_was_set_by_han
     optimizer.step(lambda: (x**2).sum())
     optimizer.add_param_group({"params": [y]})
     optimizer.step(lambda: (x**2).sum() + (y**2).sum())
-    assert optimizer._share is None and optimizer.compute_budget == 16
+    assert optimizer._own_budget is None and optimizer.compute_budget == 16
 
 
 # --- memory and modes ----------------------------------------------------------------------------

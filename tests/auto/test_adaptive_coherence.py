@@ -10,7 +10,7 @@ import torch
 
 import cocd
 from cocd.auto.block import Block
-from cocd.auto.scales import Coherence
+from cocd.auto.scales import Scales
 from cocd.parts.layout import Place
 
 NOISY, PERSISTENT = 256, 64
@@ -28,11 +28,13 @@ class Training:
 
     lowest = 0.0  # of the second one
 
-    def __init__(self, kind=cocd.AutoCoCD, rate=1.0, compute_budget=4, **settings):
+    def __init__(self, config=None, rate=1.0, compute_budget=4, **settings):
         self.u = torch.zeros(NOISY, dtype=torch.float64, requires_grad=True)
         self.v = torch.linspace(-3, 5, PERSISTENT, dtype=torch.float64).requires_grad_()
         groups = [{"params": [self.u]}, {"params": [self.v], "lr": rate}]
-        self.optimizer = kind(groups, compute_budget=compute_budget, **settings)
+        self.optimizer = cocd.AutoCoCD(
+            groups, compute_budget=compute_budget, config=config, **settings
+        )
         self.steps = 0
 
     def noise(self):
@@ -43,33 +45,32 @@ class Training:
         return self.noise() + ((self.v - self.lowest) ** 2).sum()
 
     def sweeps(self, sweeps):
-        while self.optimizer._done() < sweeps:
+        while self.optimizer._swept() < sweeps:
             self.optimizer.step(self.loss)
             self.steps += 1
         return self
 
 
-def feed(coherence, tensors, stale, fresh, sweep):
+def feed(scales, tensors, stale, fresh, sweep):
     """A sweep of fifty steps, each of which has a part of both tensors."""
     for step in range(50):
         own = slice(step, None, 50)
         seen = tensors[own], stale[own], fresh[own], np.ones(len(tensors[own]))
-        coherence.learn(*seen, sweep + step / 50)
+        scales.observe(*seen, sweep + step / 50)
 
 
 def parameters(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-class Blind(cocd.AutoCoCD):
-    _COMPARED = 0
+BLIND = cocd.AutoConfig(compared_until=0)
 
 
 def test_the_tensor_whose_slopes_persist_takes_longer_steps_and_the_other_does_not():
     found = Training().sweeps(16)
     noisy, persistent = found.optimizer.scales
     assert noisy == 1 and persistent > 1
-    blind = Training(Blind).sweeps(16)
+    blind = Training(BLIND).sweeps(16)
     assert blind.optimizer.scales == [1, 1]
     rest = [float((each.v.detach() ** 2).sum()) for each in (found, blind)]
     assert rest[0] < 0.5 * rest[1]
@@ -77,16 +78,16 @@ def test_the_tensor_whose_slopes_persist_takes_longer_steps_and_the_other_does_n
 
 def test_nothing_is_compared_in_the_first_sweeps_or_after_the_last():
     found = Training().sweeps(2.9)
-    assert found.optimizer.scales == [1, 1] and found.optimizer._coherence.sums
-    before = Training(Blind).sweeps(2.9)
+    assert found.optimizer.scales == [1, 1] and found.optimizer._scales.sums
+    before = Training(BLIND).sweeps(2.9)
     assert torch.equal(found.v, before.v)  # the search has not been told anything yet
-    settled = found.sweeps(8.5).optimizer._coherence.state_dict()
-    assert found.sweeps(12).optimizer._coherence.state_dict() == settled
+    settled = found.sweeps(8.5).optimizer._scales.state_dict()
+    assert found.sweeps(12).optimizer._scales.state_dict() == settled
 
 
 def test_in_the_order_of_the_tensors_each_has_a_length_of_its_own_instead():
     found = Training(order="cyclic").sweeps(9).optimizer
-    assert found.scales == [1, 1] and not found._coherence.sums and len(found._lengths) == 2
+    assert found.scales == [1, 1] and not found._scales.sums and len(found._lengths) == 2
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle", "state_dict"])
@@ -116,14 +117,6 @@ def test_a_state_is_a_copy():
     assert str(saved) == str(before)
 
 
-def test_a_state_from_before_there_were_scales_is_taken():
-    saved = Training().sweeps(5).optimizer.state_dict()
-    del saved["state"]["cocd"]["coherence"]
-    found = Training().optimizer
-    found.load_state_dict(saved)
-    assert found.scales == [1, 1]
-
-
 def test_what_led_to_an_explosion_is_forgotten():
     training = Training().sweeps(9)
     assert training.optimizer.scales != [1, 1]
@@ -140,7 +133,7 @@ def test_what_led_to_an_explosion_is_forgotten():
 def test_a_step_that_fails_has_compared_nothing(call):
     """While it probes, or in the last evaluation of its search."""
     training = Training().sweeps(3.5)
-    before, evaluations = training.optimizer._coherence.state_dict(), []
+    before, evaluations = training.optimizer._scales.state_dict(), []
     ahead = copy.deepcopy(training.optimizer)
     twin = Training()
     twin.steps = training.steps
@@ -157,7 +150,7 @@ def test_a_step_that_fails_has_compared_nothing(call):
     closure.calls = 0
     with pytest.raises(RuntimeError, match="simulator"):
         training.optimizer.step(closure)
-    assert training.optimizer._coherence.state_dict() == before
+    assert training.optimizer._scales.state_dict() == before
 
 
 def test_what_is_measured_for_the_first_time_is_not_compared():
@@ -166,14 +159,14 @@ def test_what_is_measured_for_the_first_time_is_not_compared():
     training.optimizer.add_param_group({"params": [late]})
     plain, training.loss = training.loss, lambda: plain() + (late**2).sum()
     n = NOISY + PERSISTENT + 20
-    begun = training.optimizer._done()
-    while training.optimizer._done() < begun + 0.9:  # every coordinate at most once
+    begun = training.optimizer._swept()
+    while training.optimizer._swept() < begun + 0.9:  # every coordinate at most once
         training.optimizer.step(training.loss)
         training.steps += 1
-        assert len(training.optimizer._coherence.sums) <= 2
+        assert len(training.optimizer._scales.sums) <= 2
     training.sweeps(begun + 1.9)
     assert training.optimizer._schedule.n == n and training.optimizer.scales[2] == 1
-    assert training.optimizer._coherence.sums[2][1] > 0
+    assert training.optimizer._scales.sums[2][1] > 0
     assert (late < 2).all()
 
 
@@ -189,8 +182,8 @@ def test_when_most_parameters_join_all_begins_anew():
     training.u.requires_grad_(True)
     training.v.requires_grad_(True)
     optimizer.step(training.loss)
-    begun = optimizer._done()
-    assert begun < 3 and optimizer._coherence.sweep == 4  # a whole sweep later
+    begun = optimizer._swept()
+    assert begun < 3 and optimizer._scales.sweep == 4  # a whole sweep later
     _, noisy, persistent = training.sweeps(9).optimizer.scales
     assert persistent > 1 and noisy == 1
 
@@ -206,7 +199,7 @@ def test_weight_decay_belongs_to_the_slope():
 
 
 def test_a_group_that_is_slow_by_wish_stays_slow():
-    found, blind = (Training(kind, rate=0.01).sweeps(9) for kind in (cocd.AutoCoCD, Blind))
+    found, blind = (Training(config, rate=0.01).sweeps(9) for config in (None, BLIND))
     assert found.optimizer.scales == [1, 1] and torch.equal(found.v, blind.v)
 
 
@@ -214,8 +207,8 @@ def test_where_all_slopes_persist_no_tensor_is_told_apart():
     """Then curvature and search are what settles steps."""
     for budget in (4, NOISY + PERSISTENT):
         results = []
-        for kind in (cocd.AutoCoCD, Blind):
-            training = Training(kind, compute_budget=budget)
+        for config in (None, BLIND):
+            training = Training(config, compute_budget=budget)
             u, v = training.u, training.v
             with torch.no_grad():
                 u.fill_(3.0)
@@ -237,18 +230,18 @@ def test_scales_are_in_the_order_of_the_parameters_frozen_ones_included():
 def test_after_a_restore_a_whole_sweep_is_not_compared():
     """Slopes of the point that is given up are still in memory."""
     training = Training().sweeps(4.3)
-    training.optimizer._guard.copy = [training.u.detach().clone(), training.v.detach().clone()]
-    training.optimizer._guard.lowest = training.optimizer._guard.loss = 1e3
-    training.optimizer._guard.rise = 2e3
+    training.optimizer._rollback.copy = [training.u.detach().clone(), training.v.detach().clone()]
+    training.optimizer._rollback.lowest = training.optimizer._rollback.loss = 1e3
+    training.optimizer._rollback.rise = 2e3
     with torch.no_grad():
         training.v -= 1e4
     with pytest.warns(cocd.RestoreWarning):
         training.optimizer.step(training.loss)
     assert training.optimizer.restored == 1
     training.sweeps(5.9)
-    assert training.optimizer._coherence.sums == [] and training.optimizer.scales == [1, 1]
+    assert training.optimizer._scales.sums == [] and training.optimizer.scales == [1, 1]
     training.sweeps(6.5)
-    assert training.optimizer._coherence.sums
+    assert training.optimizer._scales.sums
 
 
 def test_slots_are_on_the_cpu_whatever_the_default_device_is():
@@ -265,68 +258,68 @@ def test_large_noise_does_not_make_a_small_tensor_stand_out(large, beside):
     """A few coordinates have a hundred times the noise of all others: r is as uncertain as they."""
     raised = 0
     for seed in range(200):
-        rng, coherence = np.random.default_rng(seed), Coherence()
+        rng, scales = np.random.default_rng(seed), Scales()
         tensors = np.repeat([0, 1], [50, beside])
         size = np.ones(len(tensors))
         size[:large] = 100
         stale, fresh = size * rng.normal(size=(2, len(tensors)))
-        feed(coherence, tensors, stale, fresh, 2.0)
-        feed(coherence, tensors, stale, fresh, 3.0)
-        raised += coherence.scales != [1, 1]
+        feed(scales, tensors, stale, fresh, 2.0)
+        feed(scales, tensors, stale, fresh, 3.0)
+        raised += scales.scales != [1, 1]
     assert raised <= 2
 
 
 @pytest.mark.parametrize("size", [1e77, 1e-77, 1e-160])
 def test_noise_of_any_size_is_noise(size):
-    rng, coherence = np.random.default_rng(0), Coherence()
+    rng, scales = np.random.default_rng(0), Scales()
     tensors = np.repeat([0, 1], 50)
     for sweep in (2.0, 3.0, 4.0, 5.0):
         stale, fresh = size * rng.normal(size=(2, 100))
-        feed(coherence, tensors, stale, fresh, sweep)
-    assert coherence.of([0, 1]).tolist() == [1, 1]
+        feed(scales, tensors, stale, fresh, sweep)
+    assert scales.of([0, 1]).tolist() == [1, 1]
 
 
 def test_slopes_that_are_opposite_everywhere_lengthen_nothing():
     """One tensor's turn round less than the others': that is no reason for longer steps."""
-    rng, coherence = np.random.default_rng(0), Coherence()
+    rng, scales = np.random.default_rng(0), Scales()
     tensors = np.repeat([0, 1], 100)
     for sweep in (2.0, 3.0):
         stale = rng.normal(size=200)
         fresh = np.where(tensors, -0.2, -1.0) * stale + 0.1 * rng.normal(size=200)
-        feed(coherence, tensors, stale, fresh, sweep)
-    assert coherence.scales == [1, 1]
+        feed(scales, tensors, stale, fresh, sweep)
+    assert scales.scales == [1, 1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
 def test_one_wild_slope_does_not_decide(bad):
     """Not finite, or so large that its square is not: it is left out."""
-    rng, coherence = np.random.default_rng(0), Coherence()
+    rng, scales = np.random.default_rng(0), Scales()
     tensors, signal = np.repeat([0, 1], 50), np.repeat([0.0, 1.0], 50)
     for sweep in (2.0, 3.0):
         stale, fresh = signal + (1 - 0.9 * signal) * rng.normal(size=(2, 100))
         stale[0] = fresh[0] = bad
-        feed(coherence, tensors, stale, fresh, sweep)
-    assert coherence.scales == [1.0, 1.5]
+        feed(scales, tensors, stale, fresh, sweep)
+    assert scales.scales == [1.0, 1.5]
 
 
 def test_a_scale_comes_back_when_slopes_turn_round_and_does_not_go_below_one():
     """Stale slopes point the other way: steps have become too long."""
-    rng, coherence = np.random.default_rng(0), Coherence(scales=[1.0, 2.25])
+    rng, scales = np.random.default_rng(0), Scales(scales=[1.0, 2.25])
     tensors, signal = np.repeat([0, 1], 50), np.repeat([0.0, 1.0], 50)
     seen = []
     for sweep in (2.0, 3.0, 4.0, 5.0):
         noise = (1 - 0.9 * signal) * rng.normal(size=(2, 100))
-        feed(coherence, tensors, noise[0] - signal, noise[1] + signal, sweep)
-        seen.append(coherence.scales[1])
+        feed(scales, tensors, noise[0] - signal, noise[1] + signal, sweep)
+        seen.append(scales.scales[1])
     assert seen == [2.25, 1.5, 1.0, 1.0]
 
 
 def test_where_nothing_is_known_nothing_follows():
-    coherence, nothing = Coherence(), np.full(4, np.nan)
+    scales, nothing = Scales(), np.full(4, np.nan)
     for sweep in (2.0, 3.0, 4.0):
-        coherence.learn(np.zeros(4), nothing, nothing, nothing, sweep)
-        coherence.learn(np.zeros(4), np.zeros(4), np.zeros(4), np.zeros(4), sweep)
-    assert coherence.of([0, 7]).tolist() == [1, 1]
+        scales.observe(np.zeros(4), nothing, nothing, nothing, sweep)
+        scales.observe(np.zeros(4), np.zeros(4), np.zeros(4), np.zeros(4), sweep)
+    assert scales.of([0, 7]).tolist() == [1, 1]
 
 
 def test_a_block_is_read_as_it_is_remembered():
@@ -339,20 +332,15 @@ def test_a_block_is_read_as_it_is_remembered():
             optimizer.step(lambda: (weights[:5] * x).sum() + (weights[5:] * y).sum())
         n = optimizer._schedule.n
         block = optimizer._memory.block(optimizer._schedule, n)
-        places = [5 * s.run.tensor + i for s in block for i in range(s.run.start, s.run.stop)]
+        places = [5 * s.part.tensor + i for s in block for i in range(s.part.start, s.part.stop)]
         assert sorted(places) == list(range(n))
         expected = optimizer.estimate().double()[places]
         assert torch.equal(optimizer._memory.read(block), expected)
 
 
-def test_what_is_compared_is_of_the_objective_with_the_penalty_and_damped():
+def test_slopes_and_curvatures_are_of_the_objective_with_the_penalty():
     x = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    block = Block(None, [x], [Place(0, [0, 1, 2])], {id(x): {"weight_decay": 0.5}})
-    stale, fresh = np.array([1.0, np.nan, 3.0]), np.array([-1.0, 4.0, 0.5])
-    # Curvatures of 1.5, 0.5 and one that is not known; a quarter of the mean is added.
-    was, now, size = block.compared(stale, fresh, np.array([1.0, -1.0, np.nan]), 0.25)
-    assert was.tolist()[::2] == [1.5, 4.5] and np.isnan(was[1])
-    assert now.tolist() == [-0.5, 3.0, 2.0]
-    assert size.tolist()[:2] == [1.75, 0.75] and np.isnan(size[2])
-    nothing = block.compared(stale, fresh, np.full(3, np.nan), 0.25)[2]
-    assert np.isnan(nothing).all()
+    block = Block([x], [Place(0, [0, 1, 2])], {id(x): {"weight_decay": 0.5, "eps": 0.3}})
+    assert block.slopes(np.array([1.0, np.nan, 3.0])).tolist()[::2] == [1.5, 4.5]
+    assert block.curvatures(np.array([1.0, -1.0, np.inf])).tolist() == [1.5, -0.5, np.inf]
+    assert block.penalty() == 0.25 * 14

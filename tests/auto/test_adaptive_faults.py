@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import cocd
-from cocd.auto.rollback import Guard
+from cocd.auto.rollback import Rollback
 
 
 def test_an_infinite_loss_is_forgotten():
@@ -154,25 +154,35 @@ def test_the_curvature_is_kept_on_the_cpu_whatever_the_default_device():
 def test_a_state_of_another_method_is_refused_whole():
     model = nn.Linear(4, 8)
     saved = cocd.AutoCoCD(model.parameters()).state_dict()
-    del saved["state"]["cocd"]["guard"]
+    del saved["state"]["cocd"]["rollback"]
     optimizer = cocd.AutoCoCD(model.parameters(), compute_budget=3)
-    with pytest.raises(ValueError, match="state_dict has no guard"):
+    with pytest.raises(ValueError, match="state_dict has no rollback"):
         optimizer.load_state_dict(saved)
     assert optimizer.compute_budget == 3
 
 
 @pytest.mark.parametrize("mean", [0.1, 0.2, 0.3])
-def test_the_guard_does_not_take_noise_around_nothing_for_an_explosion(mean):
+def test_noise_around_nothing_is_not_taken_for_an_explosion(mean):
     generator = torch.Generator().manual_seed(0)
-    guard, x = Guard(), torch.zeros(1, requires_grad=True)
+    x = torch.zeros(1, requires_grad=True)
+
+    def is_lost(rollback, loss, there=torch.nan):
+        with torch.no_grad():
+            verdict = rollback.check(loss, [x], lambda: there)
+            rollback.observe(loss, verdict, [x], 10)
+            if verdict == "lost":
+                rollback.restore([x])
+        return verdict == "lost"
+
+    found = Rollback()
     for loss in torch.randn(5_000, generator=generator).tolist():
-        assert not guard.is_lost(mean + loss, [x], 10)
-    restored = Guard.of(guard.state_dict())
-    with torch.no_grad():
-        assert any(restored.is_lost(100.0, [x], 10, there=0.0) for _ in range(20))
-        for loss in torch.randn(2_000, generator=generator).tolist():
-            assert not restored.is_lost(mean + loss, [x], 10)
-        assert any(restored.is_lost(float("inf"), [x], 10, there=0.0) for _ in range(20))
+        assert not is_lost(found, mean + loss)
+    found = Rollback.from_state(found.state_dict(), cocd.AutoConfig())
+    with pytest.warns(cocd.RestoreWarning):
+        assert any(is_lost(found, 100.0, there=0.0) for _ in range(20))
+    for loss in torch.randn(2_000, generator=generator).tolist():
+        assert not is_lost(found, mean + loss)
+    assert any(is_lost(found, float("inf"), there=0.0) for _ in range(20))
 
 
 def test_a_step_that_fails_in_its_search_counts_nothing():

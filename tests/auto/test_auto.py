@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cocd
-from cocd.auto.direction import Length, Search
+from cocd.auto.line_search import Length, Search
 
 
 def ellipsoid(n, condition):
@@ -165,8 +165,8 @@ def test_where_all_is_rounding_the_slope_is_believed():
 def test_a_length_follows_and_stays_within_reason():
     length = Length(1.0)
     for _ in range(200):
-        length.learn(length.value, 100 * length.value)
+        length.observe(length.value, 100 * length.value)
     assert length.value == 1e3
     for _ in range(200):
-        length.learn(length.value, 0.0)
+        length.observe(length.value, 0.0)
     assert length.value == 1e-6

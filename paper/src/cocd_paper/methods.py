@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,14 +55,14 @@ AUTOMATIC_BUDGET = 64  # the least that it finds, where there are more than 512 
 
 # Parts of AutoCoCD that the ablation takes out.
 WITHOUT: dict[str, dict[str, Any]] = {
-    "remembered curvature": {"_EVERY": 1},
+    "remembered curvature": {"measure_every": 1},
     # A block of 64 has none above 64 times its mean: beside a hundred times that all are alike.
-    "curvature": {"_DAMPING": 100.0},
-    "smaller parts from sweep to sweep": {"_SWEEPS": math.inf},
-    "parts: all of the best step": {"_PART": 1.0, "_SWEEPS": math.inf},
-    "shrinking at the end": {"_END": 1e-9},
-    "a trust radius": {"_REACH": 1e3},
-    "longer steps where slopes persist": {"_COMPARED": 0},
+    "curvature": {"damping": 100.0},
+    "smaller parts from sweep to sweep": {"part_sweeps": math.inf},
+    "parts: all of the best step": {"part": 1.0, "part_sweeps": math.inf},
+    "shrinking at the end": {"end": 1e-9},
+    "a trust radius": {"reach": 1e3},
+    "longer steps where slopes persist": {"compared_until": 0},
 }
 
 
@@ -83,7 +83,7 @@ def optimizer(run: Run, model: nn.Module) -> Any:
     for name in options:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
-    chosen: dict[str, Setting] = {n: options[n] for n in method.takes if n in options}
+    chosen: dict[str, Any] = {n: options[n] for n in method.takes if n in options}
     if finds_budget(run):
         del chosen["compute_budget"]  # it is the optimizer's own business
     if "memory_budget" in chosen:
@@ -91,10 +91,9 @@ def optimizer(run: Run, model: nn.Module) -> Any:
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
     if method.seeded:
         chosen["seed"] = run.seed
-    build = method.build
     if (part := options.get("without")) is not None:
-        build = type("AutoCoCD", (cocd.AutoCoCD,), WITHOUT[str(part)])
-    return build(model.named_parameters(), **chosen)
+        chosen["config"] = replace(cocd.AutoConfig(), **WITHOUT[str(part)])
+    return method.build(model.named_parameters(), **chosen)
 
 
 def finds_budget(run: Run) -> bool:
@@ -124,7 +123,7 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
     """
     if find(method).automatic:  # two evaluations a coordinate in every fourth sweep, else one
         changed = WITHOUT.get(str(settings.get("without")), {})
-        every = int(changed.get("_EVERY", cocd.AutoCoCD._EVERY))
+        every = int(changed.get("measure_every", cocd.AutoConfig().measure_every))
         B = settings["compute_budget"]
         return (every + 1) * (AUTOMATIC_BUDGET if B == OWN else int(B)) // every + 3
     if "compute_budget" in settings:

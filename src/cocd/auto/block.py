@@ -1,195 +1,107 @@
-"""The coordinates that `AutoCoCD` moves together: where they go, and the objective there."""
+"""The coordinates that one step moves, and the objective where they go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import isfinite
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..parts.evaluation import Evaluations
-from ..parts.layout import Place, Spot, gather, put, spot
-from .direction import Search, Vector, scaled, shortened
+from ..parts.layout import Place, gather, put, spot
+from ..parts.memory import Segment
+from ..parts.probe import is_lost
+from .direction import Vector
 
-_FLOOR = 1e-12  # of slope / radius, in place of a curvature of 0: no quotient overflows
-
-
-class Step(NamedTuple):
-    """What a step is about to do, when all evaluations have been made."""
-
-    places: Sequence[Place] = ()
-    change: Tensor | None = None  # of these, one after the other; None: nothing moves
-    whose: int = 0  # the length that the search began with
-    tried: float = 0.0
-    found: float = 0.0
-    taken: float = 0.0  # of the move that was found best
-    scale: float = 1.0  # of what is taken: by learning rates, and near the end
-    whole: float = 0.0  # what that gains, on this batch
-
-    def state_dict(self) -> dict[str, Any] | None:
-        """Of a step that has been made: what is to be learned from it."""
-        if self.change is None:
-            return None
-        places = [[t, list(index)] for t, index in self.places]
-        kept = {"places": places, "change": self.change.clone()}
-        return {**kept, "taken": self.taken, "scale": self.scale, "whole": self.whole}
-
-    @classmethod
-    def of(cls, saved: dict[str, Any] | None) -> Step:
-        if saved is None:
-            return cls()
-        places = [Place(t, list(index)) for t, index in saved["places"]]
-        change = saved["change"].to("cpu", copy=True)
-        return cls(**{**saved, "places": places, "change": change})
-
-    def split(self, tensors: list[Tensor]) -> Iterator[tuple[Tensor, Spot, Tensor]]:
-        if self.change is not None:
-            parts = torch.split(self.change, list(map(len, self.places)))
-            for (t, index), change in zip(self.places, parts, strict=True):
-                yield tensors[t], spot(tensors[t], index), change
-
-
-Found = tuple[Vector, Vector, Search]  # direction, what each coordinate promises, outcome
+Options = Mapping[int, Mapping[str, Any]]  # the group of each tensor, by its id
 
 
 class Block:
-    """Coordinates that move together, and the objective where they have moved."""
+    """Built once a step, before anything is evaluated; vectors have one number a coordinate."""
 
     def __init__(
         self,
-        evaluate: Evaluations,
-        tensors: list[Tensor],
+        tensors: Sequence[Tensor],
         places: Sequence[Place],
-        options: dict[int, dict[str, Any]],
+        options: Options,
+        segments: Sequence[Segment] = (),
     ) -> None:
-        self.evaluate, self.places = evaluate, places
-        self.spots = [(tensors[t], spot(tensors[t], index)) for t, index in places]
-        self.now = [gather(tensor, where) for tensor, where in self.spots]
-        self.x = torch.cat([values.double().cpu() for values in self.now]).numpy()
-        decay = [float(options[id(tensors[t])]["weight_decay"]) for t, _ in places]
-        self.wd = np.repeat(decay, list(map(len, places)))
+        self.places = places
+        self.segments = list(segments)  # where the estimates are remembered
+        self.options = options
+        self.sizes = list(map(len, places))
+        self._of = [tensors[place.tensor] for place in places]
+        self._spots = [spot(t, place.elements) for t, place in zip(self._of, places, strict=True)]
+        self._now = [gather(t, where) for t, where in zip(self._of, self._spots, strict=True)]
+        self.x = torch.cat([values.double().cpu() for values in self._now]).numpy()
+        self.moving = self.spread([tensor.requires_grad for tensor in self._of])
+        self.radius = self.option("eps")
+        self.decay = self.option("weight_decay")
 
-    def compared(
-        self, stale: Vector, g: Vector, c: Vector, damping: float
-    ) -> tuple[Vector, Vector, Vector]:
-        """Slopes, stale and fresh, and curvatures: of the objective with the penalty, damped."""
-        size = np.abs(c + self.wd)
-        known = size[np.isfinite(size)]
-        size = size + damping * float(known.mean()) if len(known) else size
-        return stale + self.wd * self.x, g + self.wd * self.x, size
+    def __len__(self) -> int:
+        return len(self.x)
 
-    def penalty(self, change: Any = 0.0) -> float:
-        """Of weight decay, on these alone."""
-        return float(self.wd @ (self.x + change) ** 2) / 2
+    def option(self, name: str) -> Vector:
+        """An option of each coordinate's group."""
+        return self.spread([float(self.options[id(tensor)][name]) for tensor in self._of])
 
-    def at(self, change: Any) -> float:
-        """The loss and the penalty with the block moved, which is then as it was, bit for bit."""
-        try:
-            parts = torch.split(torch.from_numpy(change), list(map(len, self.now)))
-            for (tensor, where), values, part in zip(self.spots, self.now, parts, strict=True):
-                put(tensor, where, values + part.to(values))
-            return self.evaluate.quickly() + self.penalty(change)
-        finally:
-            for (tensor, where), values in zip(self.spots, self.now, strict=True):
-                put(tensor, where, values)
+    def spread(self, values: ArrayLike) -> Vector:
+        """Values of the places, each repeated for all coordinates of its own."""
+        return np.asarray(np.repeat(values, self.sizes))
 
-    def search(
-        self,
-        loss: float,
-        g: Vector,
-        c: Vector,
-        radius: Vector,
-        length: float,
-        reach: Vector,
-        damping: float,
-        scale: Vector | float = 1.0,
-    ) -> Found | None:
-        """Slopes scaled by curvature, as long as two evaluations say, none further than `reach`.
-
-        The direction, what each coordinate promises along it, and the outcome; None where nothing
-        is known or nothing is promised. `loss` is without the penalty, of which slopes and
-        curvatures are told here; `damping` is a part of the mean curvature, `scale` is how long
-        the step of each coordinate is beside those of the others (whom it makes shorter where one
-        of them would go beyond `reach`).
-        """
-        g, c = g + self.wd * self.x, c + self.wd
-        good = np.isfinite(g) & np.isfinite(c)
-        if not good.any():
-            return None
-        g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
-        least = damping * float(np.abs(c[good]).mean())
-        least = max(least, _FLOOR * float(np.abs(g / radius).max()), np.finfo(float).tiny)
-        p = shortened(scale * scaled(g, c, least), reach)
-        slope = float(g @ p)
-        if not slope < 0:
-            return None
-        rounding = 8 * _rounding(self.evaluate.first, self.now) * abs(loss)
-        longest = float((reach / np.maximum(np.abs(p), 1e-300)).min())
-        start = min(length, longest)
-        f0 = loss + self.penalty()
-        search = Search(f0, slope, start, around=(1.0,), rounding=rounding)
-        while search.lengths:
-            search.lengths = [min(s, longest) for s in search.lengths]
-            search.learn([self.at(s * p) for s in search.lengths])
-        return p, g * p, search
-
-    def part(
-        self, found: Found, whose: int, taken: float, left: float, ratios: list[float]
-    ) -> Step:
-        """Of what was found the part `taken` (near the end `left` of what it was), by place."""
-        p, promised, search = found
-        sizes = list(map(len, self.places))
-        change = torch.from_numpy(np.repeat([taken * search.best * r for r in ratios], sizes) * p)
-        ratio = ratios[0]
-        if len(set(ratios)) > 1:  # on average, by what each coordinate promises
-            ratio = float(promised @ np.repeat(ratios, sizes)) / search.slope
-        return Step(
-            self.places,
-            change if search.best else None,
-            whose,
-            search.length,
-            search.best,
-            taken * ratio,
-            left * ratio,
-            search.f0 - search.value,
+    def is_lost_at(self, times: float) -> bool:
+        """Whether a radius of so many eps would be lost in rounding, at some of the weights."""
+        return any(
+            is_half(tensor)
+            or is_lost(tensor, place.elements, times * float(self.options[id(tensor)]["eps"]))
+            for tensor, place in zip(self._of, self.places, strict=True)
         )
 
+    def rounding(self, loss: object) -> float:
+        """Of a loss of about 1: what it and the weights, in single precision or wider, are in."""
+        kinds = [torch.promote_types(values.dtype, torch.float32) for values in self._now]
+        if isinstance(loss, Tensor) and loss.is_floating_point():
+            kinds.append(loss.dtype)
+        return max(float(torch.finfo(kind).eps) for kind in kinds)
 
-def gained(
-    evaluate: Evaluations,
-    tensors: list[Tensor],
-    last: Step,
-    loss: float,
-    options: dict[int, dict[str, Any]],
-) -> float | None:
-    """What the step before gained on this batch; None where that is not to be learned."""
-    if last.change is None or not last.taken * last.whole > 0:
-        return None
-    moved = [tensors[place.tensor].requires_grad for place in last.places]
-    parts = torch.split(last.change, list(map(len, last.places)))
-    if any(part.any() for part, still in zip(parts, moved, strict=True) if not still):
-        return None  # it has been frozen since, and is to be left alone
-    block = Block(evaluate, tensors, last.places, options)
-    gain = block.at(-last.change.numpy()) - loss - block.penalty()
-    return gain if isfinite(gain) else None
+    # --- the objective: the loss and the penalty of weight decay --------------------------------
+
+    def slopes(self, g: Vector) -> Vector:
+        """Of the objective, from those of the loss."""
+        return g + self.decay * self.x
+
+    def curvatures(self, c: Vector) -> Vector:
+        return c + self.decay
+
+    def penalty(self, change: Vector | float = 0.0) -> float:
+        """On these coordinates alone."""
+        return float(self.decay @ (self.x + change) ** 2) / 2
+
+    def at(self, evaluate: Evaluations, change: Vector) -> float:
+        """The objective with the block moved, which is then as it was, bit for bit."""
+        now = list(zip(self._of, self._spots, self._now, strict=True))
+        try:
+            parts = torch.split(torch.from_numpy(change), self.sizes)
+            for (tensor, where, values), part in zip(now, parts, strict=True):
+                put(tensor, where, values + part.to(values))
+            return evaluate.quickly() + self.penalty(change)
+        finally:
+            for tensor, where, values in now:
+                put(tensor, where, values)
 
 
-def penalty(tensors: list[Tensor], options: dict[int, dict[str, Any]]) -> float:
-    """What weight decay adds to the loss."""
+def penalty(tensors: Sequence[Tensor], options: Options) -> float:
+    """What weight decay adds to the loss, of all parameters."""
     total = 0.0
     for tensor in tensors:
-        wd = float(options[id(tensor)]["weight_decay"])
-        if wd and tensor.requires_grad:
-            total += wd / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
+        decay = float(options[id(tensor)]["weight_decay"])
+        if decay and tensor.requires_grad:
+            total += decay / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
     return total
 
 
-def _rounding(loss: Any, values: list[Tensor]) -> float:
-    """Of a loss of about 1: what it and the weights, at single precision or wider, are made in."""
-    parts = [torch.promote_types(part.dtype, torch.float32) for part in values]
-    if isinstance(loss, Tensor) and loss.is_floating_point():
-        parts.append(loss.dtype)
-    return max(float(torch.finfo(dtype).eps) for dtype in parts)
+def is_half(tensor: Tensor) -> bool:
+    return tensor.element_size() < 4

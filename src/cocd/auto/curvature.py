@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..parts.layout import Place, gather, put
+from .direction import Vector
 
 
-@dataclass
 class Curvature:
     """One number a coordinate, NaN where it was never measured. It changes slowly: a mean stays."""
 
-    tensors: list[Tensor] = field(default_factory=list)  # one for each that is swept, flat
+    def __init__(self, tensors: Sequence[Tensor] = ()) -> None:
+        self.tensors = list(tensors)  # one for each that is swept, flat
 
-    def known(self, places: list[Place], sizes: list[int]) -> Any:
-        """Of some coordinates; `sizes` are those of all tensors, some of which may be new."""
-        for size in sizes[len(self.tensors) :]:
-            with torch.inference_mode(False):  # or no step outside of it could write to them
-                unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
-            self.tensors.append(unknown)
-        parts = [gather(self.tensors[t], index) for t, index in places]
+    def read(self, places: Sequence[Place]) -> Vector:
+        """Of some coordinates."""
+        parts = [
+            gather(self.tensors[t], index)
+            if t < len(self.tensors)
+            else torch.full((len(index),), torch.nan, dtype=torch.float32, device="cpu")
+            for t, index in places
+        ]
         return torch.cat(parts).double().numpy()
 
     @staticmethod
-    def mean(known: Any, fresh: Any) -> Any:
+    def mean(known: Vector, fresh: Vector) -> Vector:
         """Half of what was known and half of what is fresh, where there are both.
 
         >>> import numpy as np
@@ -38,7 +39,12 @@ class Curvature:
         both = np.where(np.isnan(known), fresh, (known + fresh) / 2)
         return np.where(np.isfinite(fresh), both, known)
 
-    def remember(self, places: list[Place], c: Any) -> None:
+    def observe(self, places: Sequence[Place], c: Vector, sizes: Sequence[int]) -> None:
+        """What was measured at some coordinates; `sizes` are those of all tensors there are now."""
+        for size in sizes[len(self.tensors) :]:
+            with torch.inference_mode(False):  # or no step outside of it could write to them
+                unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
+            self.tensors.append(unknown)
         parts = torch.split(torch.from_numpy(c).float(), list(map(len, places)))
         for (t, index), values in zip(places, parts, strict=True):
             put(self.tensors[t], index, values.masked_fill(values.isinf(), torch.nan))
@@ -47,5 +53,5 @@ class Curvature:
         return [values.clone() for values in self.tensors]
 
     @classmethod
-    def of(cls, saved: list[Tensor]) -> Curvature:
+    def from_state(cls, saved: Sequence[Tensor]) -> Curvature:
         return cls([values.to("cpu", copy=True) for values in saved])

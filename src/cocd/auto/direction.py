@@ -1,35 +1,24 @@
-"""A step that finds its own length: what `AutoCoCD` and the automatic `minimize` share.
+"""Where a step goes: every slope divided by its own curvature.
 
 The 2B probes of a block give two numbers for each of its coordinates, at no extra cost:
 
     g_i = (f(x + r e_i) - f(x - r e_i)) / 2r
     c_i = (f(x + r e_i) - 2 f(x) + f(x - r e_i)) / r^2
 
-The step is proposed in three parts, each of which uses one of the things that are known anyway:
-
-1. *Scale.* Along one coordinate alone the best move is -g_i / c_i, so each coordinate is divided
-   by its own curvature (`scaled`): the units of a parameter no longer matter. Where the curvature
-   is negative or lost in rounding, its size or a floor takes its place, and no coordinate moves
-   further than a trust radius: what was measured within r says little about what lies far beyond.
-2. *Length.* Coordinates that interact overshoot when all of them make their best move at once. How
-   much is measured, not assumed: a few evaluations along the step (`Search`), whose slope at 0 is
-   known, settle its length. What the search finds to be the right multiple is where the next one
-   begins (`Length`).
-3. *Safeguard.* A point is accepted only if the loss there is lower. Where none is, the radius was
-   too large for the landscape or the length for the block: both shrink.
+Along one coordinate alone the best move is -g_i / c_i, whatever the units of the parameter and of
+the loss. Where the curvature is negative or lost in rounding, its size or a floor takes its place,
+and no coordinate moves further than a trust radius: what was measured within r says little about
+what lies far beyond.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-
-_LONGER = 3.0  # times the length, where what was tried made no difference at all
 
 
 def scaled(g: Vector, c: Vector, damping: Vector | float) -> Vector:
@@ -54,108 +43,48 @@ def shortened(p: Vector, reach: Vector | float) -> Vector:
     return p * min(1.0, float((reach / np.maximum(np.abs(p), 1e-300)).min(initial=1.0)))
 
 
-@dataclass
-class Search:
-    """Trial points along a direction: two rounds of lengths, then the best of them.
+class Direction(NamedTuple):
+    """Where a block goes: one number a coordinate, 0 where nothing is known."""
 
-    f at 0 and its slope there are known. `lengths` are to be evaluated next, `learn` takes their
-    values (NaN or infinite where an evaluation failed), and when there are no more lengths `best`
-    and `value` are the outcome, 0 and f(0) if no trial was lower. The first round tries `around`
-    times the length that is expected, the second where a parabola has its lowest point. Differences
-    of up to `rounding` mean nothing; then the slope is believed.
-
-    >>> search = Search(f0=1.0, slope=-2.0, length=0.1)
-    >>> while search.lengths:
-    ...     search.learn([(1 - s) ** 2 for s in search.lengths])
-    >>> round(search.best, 6), round(search.value, 6)
-    (1.0, 0.0)
-    """
-
-    f0: float
-    slope: float
-    length: float
-    around: tuple[float, ...] = (0.25, 1.0, 3.0)
-    rounding: float = 0.0
-    lengths: list[float] = field(default_factory=list)
-    seen: list[tuple[float, float]] = field(default_factory=list)
-    rounds: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.rounds:
-            self.lengths = [times * self.length for times in self.around]
+    p: Vector
+    g: Vector  # slopes of the objective
+    longest: float  # multiple of p at which the first coordinate is at the end of its reach
 
     @property
-    def best(self) -> float:
-        if self._lower():
-            return min(self.seen, key=lambda pair: pair[1])[0]
-        return max(s for s, _ in self.seen) if self._flat() else 0.0
-
-    @property
-    def value(self) -> float:
-        return min(value for _, value in self.seen) if self._lower() else self.f0
-
-    def _lower(self) -> bool:
-        return any(value < self.f0 - self.rounding for _, value in self.seen)
-
-    def _flat(self) -> bool:
-        """Nothing that was seen differs from f(0) by more than rounding."""
-        return bool(self.seen) and all(abs(v - self.f0) <= self.rounding for _, v in self.seen)
-
-    def learn(self, values: list[float]) -> None:
-        """The values at `lengths`; sets the next ones."""
-        self.seen += [(s, v) for s, v in zip(self.lengths, values, strict=True) if isfinite(v)]
-        self.rounds += 1
-        self.lengths = [self._refined()] if self.rounds == 1 else []
-
-    def _refined(self) -> float:
-        if not self.seen:  # nothing there can be evaluated
-            return 0.01 * self.length
-        if self._flat():
-            return _LONGER * self.length
-        if len(self.seen) == 1:
-            (s, v), low, high = self.seen[0], 0.25, 4.0
-            return float(np.clip(self._turn(s, v), low * s, high * s))
-        best = self.best
-        ordered = sorted([(0.0, self.f0), *self.seen])
-        k = [s for s, _ in ordered].index(best)
-        if k == 0:  # all went up: the slope at 0 and the nearest point say where to turn
-            s, v = ordered[1]
-            return float(np.clip(self._turn(s, v), 1e-3 * s, 0.7 * s))
-        if k == len(ordered) - 1:  # still going down at the far end
-            star = _lowest(*ordered[-3:])
-            return float(np.clip(star, 1.5 * best, 10 * best)) if star > best else 10 * best
-        (a, fa), (b, fb), (c, fc) = ordered[k - 1 : k + 2]
-        star = _lowest((a, fa), (b, fb), (c, fc))
-        inside = a + 0.05 * (c - a) < star < c - 0.05 * (c - a)
-        return float(star) if inside and star != b else (a + b) / 2
-
-    def _turn(self, s: float, v: float) -> float:
-        """Where the parabola with the known slope at 0 through one point turns."""
-        bend = (v - self.f0 - self.slope * s) / s**2
-        return -self.slope / (2 * bend) if bend > 0 else 2 * s
+    def slope(self) -> float:
+        """Of the objective along p; below 0."""
+        return float(self.g @ self.p)
 
 
-def _lowest(p: tuple[float, float], q: tuple[float, float], r: tuple[float, float]) -> float:
-    """Where the parabola through three points turns; NaN for a straight line."""
-    (a, fa), (b, fb), (c, fc) = p, q, r
-    left, right = (b - a) * (fb - fc), (b - c) * (fb - fa)
-    turn = left - right
-    return b - 0.5 * ((b - a) * left - (b - c) * right) / turn if turn else np.nan
+def propose(
+    g: Vector,
+    c: Vector,
+    radius: Vector,
+    reach: Vector,
+    scale: Vector,
+    damping: float,
+    floor: float,
+) -> Direction | None:
+    """The step that a block proposes (docs/adaptive.md, equation 3).
 
+    None where no slope is known, or nothing is promised. A coordinate whose slope or curvature is
+    not finite stays. `damping` is a share of the mean curvature and `floor` of the steepest slope
+    over its radius; `scale` is how long the step of each coordinate is beside the others' (whom it
+    makes shorter where one of them would go beyond `reach`).
 
-@dataclass
-class Length:
-    """The multiple of a proposed step that searches have found to be right, remembered.
-
-    `follow` is how far one search moves it (on a mini-batch each search is noisy), `shrink` what is
-    left of it after a search that found nothing.
+    >>> import numpy as np
+    >>> one = np.ones(3)
+    >>> g, c = np.array([4.0, -8.0, np.nan]), np.array([1.0, 4.0, 1.0])
+    >>> propose(g, c, one, 3 * one, one, damping=0.0, floor=0.0).p
+    array([-3. ,  1.5, -0. ])
     """
-
-    value: float = 1.0
-    follow: float = 0.5
-    shrink: float = 0.1
-
-    def learn(self, tried: float, found: float) -> None:
-        """A search that began at `tried` ended at `found`."""
-        times = (found / tried) ** self.follow if found > 0 else self.shrink
-        self.value = float(np.clip(self.value * times, 1e-6, 1e3))
+    good = np.isfinite(g) & np.isfinite(c)
+    if not good.any():
+        return None
+    g, c = np.where(good, g, 0.0), np.where(good, c, np.inf)
+    least = damping * float(np.abs(c[good]).mean())
+    least = max(least, floor * float(np.abs(g / radius).max()), np.finfo(float).tiny)
+    p = shortened(scale * scaled(g, c, least), reach)
+    longest = float((reach / np.maximum(np.abs(p), 1e-300)).min())
+    found = Direction(p, g, longest)
+    return found if found.slope < 0 else None

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf, isfinite, isnan, nan
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from ..errors import RestoreWarning
 from ..parts.warn import warn
+from .config import AutoConfig
 
-_LOST = 3.0  # times the lowest running loss: the point where that was may have to be restored
-_NOISE = 3.0  # so many times a loss is off its running mean at least: near 0 noise would do it
-_FOLLOW = 0.02  # of a loss in the running mean
+Verdict = Literal["fine", "lost", "changed"]  # "changed": the copy is no better any more
 
 
 @dataclass
-class Guard:
+class Rollback:
     """Keeps the parameters of the lowest running loss, and puts them back when all seems lost.
 
     A running loss that has risen may also mean that the objective is another one now, or that a few
-    batches were odd. So the copy is put back only if it is better on the batch at hand, too
-    (`look` finds out); otherwise it is of no more use, and all begins anew.
+    batches were odd. So the copy is put back only if it is better on the batch at hand, too;
+    otherwise it is of no more use, and all begins anew.
     """
 
     loss: float = nan  # running mean
@@ -35,53 +34,57 @@ class Guard:
     steps: int = 0  # since the copy was made
     copy: list[Tensor] = field(default_factory=list)
     restored: int = 0  # times
+    config: AutoConfig = field(default=AutoConfig(), repr=False)
 
-    def rings(self, loss: float) -> bool:
-        """Whether with this step's loss all may be lost: then `is_lost` needs that of the copy."""
+    def alarm(self, loss: float) -> bool:
+        """Whether all may be lost, with this step's loss."""
         return bool(self.copy) and self._mean(loss) - self.lowest > self.rise
 
-    def look(self, loss: float, tensors: list[Tensor], objective: Callable[[], float]) -> float:
-        """The objective at the copy, where all may be lost; else NaN. A better one is said."""
-        if not self.rings(loss):
-            return nan
-        with self.swapped(tensors):
+    def check(
+        self, loss: float, tensors: Sequence[Tensor], objective: Callable[[], float]
+    ) -> Verdict:
+        """Look at the objective at the copy where all may be lost; what to do is said once."""
+        if not self.alarm(loss):
+            return "fine"
+        with self._swapped(tensors):
             there = objective()
-        if self.is_better(loss, there) and not self.restored:
+        if not loss - there > self.rise / 2:
+            return "changed"
+        if not self.restored:
             warn(
                 f"the loss has risen from {self.lowest:.3g} (a running mean) to {loss:.3g}: "
                 "parameters from before are put back. This is said once; `restored` counts on. "
                 "After loading other weights build a new optimizer",
                 RestoreWarning,
             )
-        return there
+        return "lost"
 
-    def is_better(self, loss: float, there: float) -> bool:
-        """Whether the copy, `there`, is really the better point, on the same batch."""
-        return loss - there > self.rise / 2
-
-    def is_lost(self, loss: float, tensors: list[Tensor], sweep: float, there: float = nan) -> bool:
-        """Learn a step's loss; whether the parameters have just been put back."""
-        rings, off = self.rings(loss), 0.0 if isnan(self.loss) else loss - self.loss
+    def observe(
+        self, loss: float, verdict: Verdict, tensors: Sequence[Tensor], sweep: float
+    ) -> None:
+        """A step's loss; the parameters are copied now and then, every `sweep` steps at most."""
+        off = 0.0 if isnan(self.loss) else loss - self.loss
         self.loss = self._mean(loss)
-        self.noise += _FOLLOW * (abs(off) - self.noise) if isfinite(off) else 0.0
+        self.noise += self.config.loss_follow * (abs(off) - self.noise) if isfinite(off) else 0.0
         self.steps += 1
-        if rings and self.is_better(loss, there):
-            self._put(tensors)
+        if verdict == "lost":
             self.loss, self.steps = self.lowest, 0
-            self.noise = min(self.noise, self.rise / _NOISE)  # without the explosion
-            self.restored += 1
-            return True
-        if rings:
-            vars(self).update(vars(Guard(restored=self.restored)))
-        elif self.steps >= max(50, sweep) and self.loss < self.lowest:
+            self.noise = min(self.noise, self.rise / self.config.lost_noise)  # without explosion
+        elif verdict == "changed":
+            vars(self).update(vars(Rollback(restored=self.restored, config=self.config)))
+        elif self.steps >= max(self.config.copy_steps, sweep) and self.loss < self.lowest:
             self.copy = [tensor.detach().clone() for tensor in tensors]
             self.lowest, self.steps = self.loss, 0
             least = max(abs(self.lowest), sys.float_info.min)
-            self.rise = max((_LOST - 1) * least, _NOISE * self.noise)
-        return False
+            self.rise = max((self.config.lost - 1) * least, self.config.lost_noise * self.noise)
+
+    def restore(self, tensors: Sequence[Tensor]) -> None:
+        """Put the copy back."""
+        self._put(tensors)
+        self.restored += 1
 
     @contextmanager
-    def swapped(self, tensors: list[Tensor]) -> Iterator[None]:
+    def _swapped(self, tensors: Sequence[Tensor]) -> Iterator[None]:
         """The copy stands in the parameters' place, which are then as they were, bit for bit."""
         now = [tensor.detach().clone() for tensor in tensors]
         try:
@@ -92,17 +95,20 @@ class Guard:
                 tensor.copy_(values)
 
     def _mean(self, loss: float) -> float:
-        return loss if isnan(self.loss) else self.loss + _FOLLOW * (loss - self.loss)
+        if isnan(self.loss):
+            return loss
+        return self.loss + self.config.loss_follow * (loss - self.loss)
 
-    def _put(self, tensors: list[Tensor]) -> None:
+    def _put(self, tensors: Sequence[Tensor]) -> None:
         for tensor, values in zip(tensors, self.copy, strict=False):  # others joined since
             if tensor.requires_grad:
                 tensor.copy_(values)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**vars(self), "copy": [values.clone() for values in self.copy]}
+        plain = {name: value for name, value in vars(self).items() if name != "config"}
+        return {**plain, "copy": [values.clone() for values in self.copy]}
 
     @classmethod
-    def of(cls, saved: dict[str, Any]) -> Guard:
-        known = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
-        return cls(**{**known, "copy": [values.clone() for values in saved["copy"]]})
+    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Rollback:
+        copy = [values.clone() for values in saved["copy"]]
+        return cls(**{**saved, "copy": copy, "config": config})

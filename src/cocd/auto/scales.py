@@ -14,50 +14,51 @@ are in memory anyway.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
 
+from .config import AutoConfig
 from .direction import Vector
 
-_FIRST = 2  # sweep: before that slopes are compared with those of a network that knew nothing
-_SURE = 4.0  # standard errors: a tensor that no more than 16 steps a sweep probe never stands out
-_NOISY = 0.25  # coherence of the others, above which they are not held back by noise
-_TIMES = 1.5  # longer, or shorter again
 _ROUNDING = 1e-12  # of a sum of squares
 
-Sums = list[float]  # of a, b, a^2, a b, b^2 over steps (`Coherence.learn`)
+Sums = list[float]  # of a, b, a^2, a b, b^2 over steps (`Scales.observe`)
 
 
 @dataclass
-class Coherence:
+class Scales:
     """By what each tensor's steps are multiplied, and the present sweep's sums that decide it.
 
     The slopes of one tensor are noise, those of another nearly the same in every sweep:
 
     >>> import numpy as np
-    >>> rng, coherence = np.random.default_rng(0), Coherence()
+    >>> rng, scales = np.random.default_rng(0), Scales()
     >>> tensors, same = np.array([0, 0, 1, 1]), np.array([0.0, 0.0, 1.0, 1.0])
     >>> for step in range(100):  # fifty a sweep
     ...     stale, fresh = same + (1 - 0.9 * same) * rng.normal(size=(2, 4))
-    ...     coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=2 + step / 50)
-    >>> coherence.learn(tensors, stale, fresh, np.ones(4), sweeps=4.0)
-    >>> coherence.scales
+    ...     scales.observe(tensors, stale, fresh, np.ones(4), sweeps=2 + step / 50)
+    >>> scales.observe(tensors, stale, fresh, np.ones(4), sweeps=4.0)
+    >>> scales.scales
     [1.0, 2.25]
     """
 
     scales: list[float] = field(default_factory=list)  # one a tensor; those that are missing are 1
-    sweep: int = _FIRST  # to which the sums belong; what comes before it is not compared
+    sweep: int = 0  # to which the sums belong; what comes before it is not compared
     sums: list[Sums] = field(default_factory=list)  # one a tensor
+    config: AutoConfig = field(default=AutoConfig(), repr=False)
+
+    def __post_init__(self) -> None:
+        self.sweep = max(self.sweep, self.config.compared_from)
 
     def of(self, tensors: Sequence[int]) -> Vector:
         """The scales of these tensors."""
         known = len(self.scales)
         return np.array([self.scales[t] if t < known else 1.0 for t in tensors])
 
-    def learn(
+    def observe(
         self, tensors: Vector, stale: Vector, fresh: Vector, curvature: Vector, sweeps: float
     ) -> None:
         """Slopes of some coordinates, and the tensor that each is in; so many sweeps are done.
@@ -87,33 +88,40 @@ class Coherence:
         self.scales += [1.0] * (len(self.sums) - len(self.scales))
         for t, own in enumerate(self.sums):
             others = [sum(each) for each in zip(*self.sums[:t], *self.sums[t + 1 :], strict=True)]
-            match _verdict(own, others) if others else 0:
+            match self._verdict(own, others) if others else 0:
                 case 1:
-                    self.scales[t] *= _TIMES
+                    self.scales[t] *= self.config.scale_step
                 case -1:
-                    self.scales[t] = max(1.0, self.scales[t] / _TIMES)
+                    self.scales[t] = max(1.0, self.scales[t] / self.config.scale_step)
+
+    def _verdict(self, own: Sums, others: Sums) -> int:
+        """1 if a tensor's slopes surely persist, more than the others'; -1 if they turn round."""
+        sure = self.config.compared_errors
+        if not own[1] * others[1] > 0:
+            return 0
+        r, weight = others[0] / others[1], own[1] / others[1]
+        excess = own[0] - r * own[1]
+        error = sqrt(_squares(own, r) + weight * weight * _squares(others, r))  # of `excess`
+        alone = sqrt(_squares(own, 0.0))  # of Σ a
+        if not isfinite(excess + error + alone):
+            return 0
+        if r < self.config.noisy and excess > sure * error and own[0] > sure * alone:
+            return 1
+        return -1 if own[0] < -sure * alone else 0
+
+    def reset(self, sweep: int) -> None:
+        """Forget all that was learned; compare from a sweep on."""
+        self.scales, self.sums = [], []
+        self.sweep = max(self.config.compared_from, sweep)
 
     def state_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        sums = [list(each) for each in self.sums]
+        return {"scales": list(self.scales), "sweep": self.sweep, "sums": sums}
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any]) -> Coherence:
-        return cls(list(saved["scales"]), int(saved["sweep"]), [list(s) for s in saved["sums"]])
-
-
-def _verdict(own: Sums, others: Sums) -> int:
-    """1 if a tensor's slopes surely persist, and more than the others'; -1 if they turn round."""
-    if not own[1] * others[1] > 0:
-        return 0
-    r, weight = others[0] / others[1], own[1] / others[1]
-    excess = own[0] - r * own[1]
-    error = sqrt(_squares(own, r) + weight * weight * _squares(others, r))  # of `excess`
-    alone = sqrt(_squares(own, 0.0))  # of Σ a
-    if not isfinite(excess + error + alone):
-        return 0
-    if r < _NOISY and excess > _SURE * error and own[0] > _SURE * alone:
-        return 1
-    return -1 if own[0] < -_SURE * alone else 0
+    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Scales:
+        sums = [list(each) for each in saved["sums"]]
+        return cls(list(saved["scales"]), int(saved["sweep"]), sums, config)
 
 
 def _squares(sums: Sums, r: float) -> float:

@@ -1,33 +1,42 @@
-"""`AutoCoCD`: coordinate descent that tunes itself. `cocd.auto.direction` has the mechanism."""
+"""`AutoCoCD`: coordinate descent that tunes itself. docs/adaptive.md numbers the equations."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import nan, sqrt
-from typing import Any
+from math import sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..auto.block import Block, Step, gained, penalty
-from ..auto.budget import SETTLED, Share, first_budget, least_budget
+from ..auto.block import Block, Options, is_half, penalty
+from ..auto.budget import Budget, first_budget, least_budget
+from ..auto.config import AutoConfig
 from ..auto.curvature import Curvature
-from ..auto.direction import Length
-from ..auto.rollback import Guard
-from ..auto.scales import Coherence
+from ..auto.direction import Direction, Vector, propose
+from ..auto.line_search import Found, Length, search
+from ..auto.move import Move
+from ..auto.rollback import Rollback, Verdict
+from ..auto.scales import Scales
 from ..objective.protocol import Closure, Difference
 from ..parts.evaluation import Evaluations
-from ..parts.layout import Place, by_tensor, gather, put
-from ..parts.probe import is_lost, probe
+from ..parts.layout import by_tensor
+from ..parts.probe import probe
 from ..parts.schedule import Cyclic, Schedule, Spread
 from ..parts.validation import check_choice, check_count
 from .coordinate import CoordinateMethod
 
-_EPS = 0.3
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
-_LEAST = 0.02  # of a step, when the evaluations that were announced have been made
-_SAVED = ("first_lr", "lengths", "curvature", "guard")
+_SAVED = ("first_lr", "config", "lengths", "curvature", "rollback", "scales", "budget", "last")
+
+
+class Probes(NamedTuple):
+    """What is known of the loss at x_t, along each coordinate of a block."""
+
+    loss: float
+    g: Vector  # slopes, NaN where a probe failed
+    c: Vector  # curvatures
+    known: Vector  # curvatures as they were remembered, NaN where they were not
+    measured: bool  # curvature was measured in this step, too
 
 
 class AutoCoCD(CoordinateMethod):
@@ -46,7 +55,7 @@ class AutoCoCD(CoordinateMethod):
             step; None for 1. It is forgotten within a few sweeps. What stays is the ratio of a
             group's own `lr` to this first one, by which its steps are multiplied: so schedulers
             act on it.
-        eps: the radius of the probes; None for 0.3.
+        eps: the radius of the probes; None for `config.radius`, 0.3.
         compute_budget: B, coordinates probed a step. None settles it in the first four sweeps, and
             with it how bold steps are, by what each step has gained on the next batch (one more
             evaluation a step): B begins with a 32nd of the coordinates, 64 at least (an eighth of
@@ -65,6 +74,7 @@ class AutoCoCD(CoordinateMethod):
         weight_decay: the objective is the loss plus this half of the parameters' square.
         nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
         modules: as for `CoCD`.
+        config: the constants behind all this, for ablations; None for `AutoConfig()`.
 
     When the loss rises far above the lowest it has been, on average, and the parameters of that
     time are better on the batch at hand, they are put back, with a `RestoreWarning`; `restored`
@@ -79,29 +89,19 @@ class AutoCoCD(CoordinateMethod):
     [1.0, 1.0]
     """
 
-    # What the ablation varies (docs/adaptive.md).
-    _REACH = 3.0  # no coordinate moves further than so many radii at once, at the first lr
-    _DAMPING = 0.1  # of a block's mean curvature is added to each: flat may be flat by chance
-    # Of the step that is best on one mini-batch, part is the batch's own. The more of the way has
-    # been made, the larger is that part: after k sweeps _PART / sqrt(1 + k / _SWEEPS) is taken.
-    _PART, _SWEEPS = 0.4, 5.0
-    _END = 0.3  # of the announced evaluations: over these the step shrinks to `_LEAST`
-    _EVERY = 4  # sweeps from one measurement of the curvature to the next
-    _NARROW = 1 / 15  # of eps: the radius of one-sided differences, whose error grows with it
-    _COMPARED = 8  # sweeps in which slopes are compared with the stale ones, tensor by tensor
-
     _one_difference = False
-    _whole = (*CoordinateMethod._whole, "max_evaluations", "order")
+    _whole = (*CoordinateMethod._whole, "max_evaluations", "order", "config")
     _kept = (
         *CoordinateMethod._kept,
         "max_evaluations",
         "order",
         "_first_lr",
+        "_config",
         "_lengths",
         "_curvature",
-        "_guard",
-        "_coherence",
-        "_share",
+        "_rollback",
+        "_scales",
+        "_own_budget",
         "_last",
     )
 
@@ -118,7 +118,11 @@ class AutoCoCD(CoordinateMethod):
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
         modules: Any = None,
+        config: AutoConfig | None = None,
     ) -> None:
+        config = AutoConfig() if config is None else config
+        if not isinstance(config, AutoConfig):
+            raise ValueError(f"config must be an AutoConfig, got {config!r}")
         if max_evaluations is not None:
             max_evaluations = check_count("max_evaluations", max_evaluations)
         self.max_evaluations = max_evaluations
@@ -126,18 +130,18 @@ class AutoCoCD(CoordinateMethod):
             order = "spread" if memory_budget is None else "cyclic"
         self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
+        self._config = config
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
         self._curvature = Curvature()
-        self._guard = Guard()
-        self._coherence = Coherence()
-        self._pending = self._last = Step()
-        self._loss = self._there = nan  # the objective, here and at the guard's copy
-        self._share: Share | None = None  # None: B stays what it is, and nothing is judged
+        self._rollback = Rollback(config=config)
+        self._scales = Scales(config=config)
+        self._own_budget: Budget | None = None  # None: B was given, and nothing is judged
+        self._last = Move()  # what is to be judged on the next batch
         super().__init__(
             params,
             {
                 "lr": self._first_lr,
-                "eps": _EPS if eps is None else eps,
+                "eps": config.radius if eps is None else eps,
                 "weight_decay": weight_decay,
             },
             compute_budget=compute_budget if compute_budget is not None else 1,
@@ -157,214 +161,223 @@ class AutoCoCD(CoordinateMethod):
                 f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
             )
         if compute_budget is None:
-            self.compute_budget = self._least()
-            self._share = Share(self.compute_budget)
+            self.compute_budget = least_budget(config, self._schedule.n, self._memory.m)
+            self._own_budget = Budget(self.compute_budget, config=config)
             self._begin_judging()
+
+    # --- what it found out -----------------------------------------------------------------------
+
+    @property
+    def config(self) -> AutoConfig:
+        """The constants it was built with, or that were loaded."""
+        return self._config
 
     @property
     def boldness(self) -> float:
         """By what the part of each step is multiplied; 1 where the budget was given."""
-        return 1.0 if self._share is None else self._share.boldness
+        return 1.0 if self._own_budget is None else self._own_budget.boldness
 
     @property
     def scales(self) -> list[float]:
         """By what each parameter's steps are multiplied: above 1 where its slopes persist."""
-        scales = self._coherence.of(range(len(self._tensors)))
+        scales = self._scales.of(range(len(self._tensors)))
         found = {id(t): float(scale) for t, scale in zip(self._tensors, scales, strict=True)}
         return [found.get(id(parameter), 1.0) for parameter in self._parameters()]
 
     @property
     def restored(self) -> int:
         """How often parameters from before were put back because the loss had risen so far."""
-        return self._guard.restored
+        return self._rollback.restored
 
-    def _least(self) -> int:
-        """Coordinates a step at least, where their number is left to the method."""
-        return least_budget(self._schedule.n, self._memory.m)
-
-    def _begin_judging(self) -> None:
-        """B as large as it may become, now that there are so many coordinates; then it halves."""
-        if any(map(_is_half, self._tensors)):
-            self._share = None
-        if self._share is None or not self._share.free:
-            return
-        if self._share.budget != self.compute_budget:  # it was set by hand
-            return
-        first = first_budget(self._schedule.n, self._memory.m)
-        self.compute_budget = max(self.compute_budget, first)
-        self._share = replace(self._share, budget=self.compute_budget, seen=[])
-
-    def _follow(self) -> None:
-        before = self._schedule.n
-        super()._follow()
-        if self._schedule.n > 2 * before or any(map(_is_half, self._tensors)):
-            self._begin_judging()  # most coordinates are new: what was learned is of the others
-        if self._schedule.n > 2 * before:
-            self._coherence = Coherence(sweep=max(Coherence.sweep, int(self._done()) + 2))
-
-    def _new_schedule(self, n: int) -> Schedule:
-        return _ORDERS[self.order](n)
+    # --- one step --------------------------------------------------------------------------------
 
     def step(self, closure: Closure | None = None) -> Any:
         """Probe, scale, search, move; returns the loss at x_t, before the update."""
-        return self._run(closure)
+        with self._evaluating(closure) as evaluate:
+            options = self._groups_by_tensor()
+            block = self._next_block(options)
+            probes = self._probe(evaluate, block)
+            gain = self._judge_last(evaluate, probes.loss, options)
+            direction = self._direction(block, probes)
+            found = direction and self._search(evaluate, block, probes.loss, direction)
+            move = self._part_of(evaluate, block, direction, found)
+            loss = probes.loss + penalty(self._tensors, options)
+            verdict = self._rollback.check(
+                loss, self._tensors, lambda: evaluate.quickly() + penalty(self._tensors, options)
+            )
+            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+            self._observe(block, probes, gain, found)
+            self._commit(loss, verdict, move)
+        return evaluate.first
 
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make at most: what it sees decides."""
         return super().next_evaluations() + 4  # two along the step, to judge the last, to go back
 
-    # --- one step ------------------------------------------------------------------------------
-
-    def _refresh(self, evaluate: Evaluations) -> None:
-        options = self._groups_by_tensor()
+    def _next_block(self, options: Options) -> Block:
+        """S_t, the next B coordinates of the order (4)."""
         self._follow()
         B = self._budget()
-        share = self._share
-        if share is not None and share.budget != B:  # it was set by hand, and stays so
-            share = replace(share, budget=B, free=False, seen=[])
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
-        block = self._memory.block(self._schedule, B)
-        runs = [segment.part for segment in block]
-        places = by_tensor(runs)
-        known = self._known_curvature(places)
-        sides = self._sides(evaluate, places, known, options)
-        times = 1.0 if sides == "central" else self._NARROW
-        loss, fresh = probe(
-            evaluate, self._tensors, runs, lambda t: times * float(options[id(t)]["eps"]), sides
-        )
-        eps = np.repeat(
-            [float(options[id(self._tensors[p.tensor])]["eps"]) for p in places],
-            list(map(len, places)),
-        )
-        g = fresh.first.numpy().copy()
-        if fresh.second is not None:
-            c = self._curvature.mean(known, fresh.second.numpy())
-        else:  # f(x + r) - f(x) = r g + r^2 c / 2: the curvature is known
-            c, sign = known, 1 if sides == "forward" else -1
-            g -= sign * times * eps * c / 2
-        slopes = torch.from_numpy(g)
-        gain = None
-        if share is not None:
-            gain = gained(evaluate, self._tensors, self._last, loss, options)
-        step = self._search(evaluate, loss, places, g, c, eps, options)
-        self._loss = loss + penalty(self._tensors, options)
-        self._there = self._guard.look(
-            self._loss,
-            self._tensors,
-            lambda: evaluate.quickly() + penalty(self._tensors, options),
-        )
-        evaluate.interrupts.deliver()  # the last moment at which nothing has changed
-        finite = self._check_finite(block, slopes)
+        segments = self._memory.block(self._schedule, B)
+        places = by_tensor(segment.part for segment in segments)
+        return Block(self._tensors, places, options, segments)
 
-        for observe in self._observers:
-            observe(block, slopes)
-        if self.order == "spread" and self._coherence.sweep < self._COMPARED:
-            moved = Block(evaluate, self._tensors, places, options)
-            self._compare(moved, self._memory.read(block).numpy(), g, c, known, options)
-        self._memory.write(block, slopes, finite)
-        if fresh.second is not None and self._memory.dense:
-            self._curvature.remember(places, c)
-        self._schedule.advance(B)
-        if step.tried:
-            length = self._lengths.setdefault(step.whose, Length(self._first_lr, 0.2, 0.5))
-            length.learn(step.tried, step.found)
-        self._share = share
-        if share is not None and gain is not None:
-            share.learn(
-                gain=gain,
-                whole=self._last.whole,
-                taken=self._last.taken,
-                part=self._part() * self._last.scale,
-                sweeps=self._done(),
-                sweep=self._schedule.n / B,
-                least=self._least(),
-            )
-        self._pending = step
-
-    def _compare(
-        self, block: Block, stale: Any, g: Any, c: Any, known: Any, options: dict[int, Any]
-    ) -> None:
-        """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
-        lr = {t: float(options[id(self._tensors[t])]["lr"]) for t, _ in block.places}
-        fastest = max(float(group["lr"]) for group in self.param_groups)
-        tensors = np.repeat([t for t, _ in block.places], list(map(len, block.places)))
-        slow = np.repeat([lr[t] < fastest for t, _ in block.places], list(map(len, block.places)))
-        stale[np.isnan(known) | slow] = np.nan
-        seen = block.compared(stale, g, c, self._DAMPING)
-        self._coherence.learn(tensors, *seen, self._done())
-
-    def _move(self) -> None:
-        self._last, self._pending = self._pending, Step()
-        sweep = self._schedule.n / self.compute_budget
-        if self._guard.is_lost(self._loss, self._tensors, sweep, self._there):
-            self._last = Step()
-            self._coherence = Coherence(sweep=int(self._done()) + 2)  # when nothing is from there
-            for length in self._lengths.values():
-                length.value *= 0.5
-        for tensor, where, change in self._last.split(self._tensors):
-            put(tensor, where, gather(tensor, where).add_(change.to(tensor)))
-        if self._share is not None:
-            self.compute_budget = self._share.budget
-        if self._share is None or self._done() >= SETTLED:
-            self._last = Step()  # nothing more is learned from it
-
-    def _sides(
-        self,
-        evaluate: Evaluations,
-        places: list[Place],
-        known: Any,
-        options: dict[int, dict[str, Any]],
-    ) -> Difference:
-        """Central where the curvature is due or not known; else the two sides by turns."""
+    def _probe(self, evaluate: Evaluations, block: Block) -> Probes:
+        """Slopes; and curvature in every fourth sweep, and where it is not known."""
+        known = np.full(len(block), np.nan)
+        if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
+            known = self._curvature.read(block.places)
         assert isinstance(self._schedule, Cyclic)
-        sweep = self._schedule.count // self._schedule.n
-        tensors = [self._tensors[place.tensor] for place in places]
-        moving = np.repeat([tensor.requires_grad for tensor in tensors], list(map(len, places)))
-        if sweep % self._EVERY == 0 or np.isnan(known[moving]).any():
-            return "central"
-        narrow = [self._NARROW * float(options[id(tensor)]["eps"]) for tensor in tensors]
-        index = [place.elements for place in places]
-        coarse = evaluate.inside_autocast or any(map(_is_half, tensors))
-        if coarse or any(map(is_lost, tensors, index, narrow)):
-            return "central"  # the narrow radius would be lost in rounding
-        return "forward" if sweep % 2 else "backward"
+        times, sweep = self._config.one_sided_radius, self._schedule.count // self._schedule.n
+        side: Difference = "forward" if sweep % 2 else "backward"
+        due = sweep % self._config.measure_every == 0 or np.isnan(known[block.moving]).any()
+        if due or evaluate.inside_autocast or block.is_lost_at(times):
+            times, side = 1.0, "central"
+        loss, fresh = probe(
+            evaluate,
+            self._tensors,
+            [segment.part for segment in block.segments],
+            lambda tensor: times * float(block.options[id(tensor)]["eps"]),
+            side,
+        )
+        g = fresh.first.numpy().copy()  # (1)
+        if fresh.second is not None:
+            return Probes(loss, g, Curvature.mean(known, fresh.second.numpy()), known, True)
+        sign = 1 if side == "forward" else -1
+        g -= sign * times * block.radius * known / 2  # (2)
+        return Probes(loss, g, known, known, False)
 
-    def _known_curvature(self, places: list[Place]) -> Any:
-        if not self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
-            return np.full(sum(map(len, places)), np.nan)
-        return self._curvature.known(places, [tensor.numel() for tensor in self._tensors])
+    def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
+        """G, what the move before gained on this batch (8); None where it is not judged."""
+        if self._own_budget is None:
+            return None
+        return self._last.gained(evaluate, self._tensors, options, loss)
+
+    def _direction(self, block: Block, probes: Probes) -> Direction | None:
+        """p, the slopes over their curvatures, within reach."""
+        config = self._config
+        return propose(
+            block.slopes(probes.g),
+            block.curvatures(probes.c),
+            block.radius,
+            config.reach * block.radius,
+            block.spread(self._scales.of([place.tensor for place in block.places])),
+            config.damping,
+            config.curvature_floor,
+        )
 
     def _search(
+        self, evaluate: Evaluations, block: Block, loss: float, direction: Direction
+    ) -> Found:
+        """s, how far along p the objective is lowest."""
+        return search(
+            loss + block.penalty(),
+            direction.slope,
+            self._length(block).value,
+            direction.longest,
+            self._config.rounding * block.rounding(evaluate.first) * abs(loss),
+            lambda s: block.at(evaluate, s * direction.p),
+        )
+
+    def _part_of(
         self,
         evaluate: Evaluations,
-        loss: float,
-        places: list[Place],
-        g: Any,
-        c: Any,
-        radius: Any,
-        options: dict[int, dict[str, Any]],
-    ) -> Step:
-        """The move of the block: scaled by curvature, as long as two evaluations say."""
-        block = Block(evaluate, self._tensors, places, options)
-        whose = places[0].tensor if self.order == "cyclic" else 0
-        length = self._lengths[whose].value if whose in self._lengths else self._first_lr
-        sizes = list(map(len, places))
-        scale = np.repeat(self._coherence.of([place.tensor for place in places]), sizes)
-        reach = self._REACH * radius
-        found = block.search(loss, g, c, radius, length, reach, self._DAMPING, scale)
-        if found is None:
-            return Step()
+        block: Block,
+        direction: Direction | None,
+        found: Found | None,
+    ) -> Move:
+        """The part rho of what was found that is not the mini-batch's own (6)."""
+        if direction is None or found is None:
+            return Move()
         left = self._left(evaluate)
-        taken = self._part() * left * self.boldness
-        lr = [float(options[id(self._tensors[place.tensor])]["lr"]) for place in places]
-        return block.part(found, whose, taken, left, [each / self._first_lr for each in lr])
+        share = self._part() * left * self.boldness
+        rates = block.option("lr") / self._first_lr
+        return Move.along(block, direction, found, share, left, rates)
+
+    def _observe(
+        self, block: Block, probes: Probes, gain: float | None, found: Found | None
+    ) -> None:
+        """Remember what was measured, and let every part learn from it."""
+        slopes = torch.from_numpy(probes.g)
+        finite = self._check_finite(block.segments, slopes)
+        for observe in self._observers:
+            observe(block.segments, slopes)
+        if self.order == "spread" and self._scales.sweep < self._config.compared_until:
+            self._compare(block, probes)
+        self._memory.write(block.segments, slopes, finite)
+        if probes.measured and self._memory.dense:
+            sizes = [tensor.numel() for tensor in self._tensors]
+            self._curvature.observe(block.places, probes.c, sizes)
+        self._schedule.advance(len(block))
+        if found is not None:
+            length = self._lengths[self._whose(block)] = self._length(block)
+            length.observe(found.tried, found.length)
+        self._judge(len(block), gain)
+
+    def _compare(self, block: Block, probes: Probes) -> None:
+        """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
+        fastest = max(float(group["lr"]) for group in self.param_groups)
+        stale = self._memory.read(block.segments).numpy()
+        stale[np.isnan(probes.known) | (block.option("lr") < fastest)] = np.nan
+        c = np.abs(block.curvatures(probes.c))
+        finite = c[np.isfinite(c)]
+        damping = self._config.damping * float(finite.mean()) if len(finite) else 0.0
+        tensors = block.spread([place.tensor for place in block.places])
+        slopes = block.slopes(stale), block.slopes(probes.g)
+        self._scales.observe(tensors, *slopes, c + damping, self._swept())  # (10)
+
+    def _judge(self, B: int, gain: float | None) -> None:
+        """What the move before gained on this batch decides on B and on boldness."""
+        own, n = self._own_budget, self._schedule.n
+        if own is None:
+            return
+        if own.size != B:  # it was set by hand, and stays so
+            own.set(B, free=False)
+        if gain is not None:
+            own.observe(
+                gain,
+                self._last,
+                part=self._part() * self._last.scale,
+                sweeps=self._swept(),
+                sweep=n / B,
+                least=least_budget(self._config, n, self._memory.m),
+            )
+
+    def _commit(self, loss: float, verdict: Verdict, move: Move) -> None:
+        """Move, or go back to better parameters."""
+        self._rollback.observe(loss, verdict, self._tensors, self._schedule.n / self.compute_budget)
+        if verdict == "lost":
+            self._rollback.restore(self._tensors)
+            self._scales.reset(int(self._swept()) + 2)  # when no slope is from there
+            for length in self._lengths.values():
+                length.value *= 0.5
+            move = Move()
+        move.make(self._tensors)
+        own = self._own_budget
+        if own is not None:
+            self.compute_budget = own.size
+        judged = own is not None and self._swept() < self._config.judged_sweeps
+        self._last = move if judged else Move()
+
+    # --- how long, how bold ---------------------------------------------------------------------
+
+    def _whose(self, block: Block) -> int:
+        """The length that is meant: one for all tensors in the spread order, else one a tensor."""
+        return block.places[0].tensor if self.order == "cyclic" else 0
+
+    def _length(self, block: Block) -> Length:
+        """Where the search begins."""
+        config = self._config
+        fresh = Length(self._first_lr, config.length_follow, config.length_shrink)
+        return self._lengths.get(self._whose(block), fresh)
 
     def _part(self) -> float:
-        """Of the step that is best on one mini-batch."""
-        return self._PART / sqrt(1 + self._done() / self._SWEEPS)
+        """rho, the share of the step that is best on one mini-batch (6)."""
+        return self._config.part / sqrt(1 + self._swept() / self._config.part_sweeps)
 
-    def _done(self) -> float:
+    def _swept(self) -> float:
         """Sweeps so far."""
         assert isinstance(self._schedule, Cyclic)
         return self._schedule.done
@@ -374,7 +387,30 @@ class AutoCoCD(CoordinateMethod):
         if self.max_evaluations is None:
             return 1.0
         left = 1 - (self.evaluations + evaluate.count) / self.max_evaluations
-        return min(1.0, max(_LEAST, left / self._END))
+        return min(1.0, max(self._config.end_part, left / self._config.end))
+
+    # --- coordinates that join -----------------------------------------------------------------
+
+    def _new_schedule(self, n: int) -> Schedule:
+        return _ORDERS[self.order](n)
+
+    def _begin_judging(self) -> None:
+        """B as large as it may become, now that there are so many coordinates; then it halves."""
+        if any(map(is_half, self._tensors)):  # much of what they move by is rounding
+            self._own_budget = None
+        own = self._own_budget
+        if own is not None and own.free and own.size == self.compute_budget:  # not set by hand
+            first = first_budget(self._config, self._schedule.n, self._memory.m)
+            self.compute_budget = max(self.compute_budget, first)
+            own.set(self.compute_budget, free=True)
+
+    def _follow(self) -> None:
+        before = self._schedule.n
+        super()._follow()
+        if self._schedule.n > 2 * before or any(map(is_half, self._tensors)):
+            self._begin_judging()  # most coordinates are new: what was learned is of the others
+        if self._schedule.n > 2 * before:
+            self._scales.reset(int(self._swept()) + 2)
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -384,42 +420,40 @@ class AutoCoCD(CoordinateMethod):
             "order": self.order,
             "max_evaluations": self.max_evaluations and int(self.max_evaluations),
             "first_lr": float(self._first_lr),
+            "config": self._config.state_dict(),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
             "curvature": self._curvature.state_dict(),
-            "guard": self._guard.state_dict(),
-            "coherence": self._coherence.state_dict(),
-            "share": self._share and self._share.state_dict(),
+            "rollback": self._rollback.state_dict(),
+            "scales": self._scales.state_dict(),
+            "budget": self._own_budget and self._own_budget.state_dict(),
             "last": self._last.state_dict(),
         }
 
     def _check_snapshot(self, saved: dict[str, Any]) -> None:
         super()._check_snapshot(saved)
-        if saved.get("order", "cyclic") != self.order:
+        if missing := [name for name in _SAVED if name not in saved]:
             raise ValueError(
-                f"state_dict has order={saved.get('order', 'cyclic')!r}, this optimizer has "
+                f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD of this release"
+            )
+        if saved["order"] != self.order:
+            raise ValueError(
+                f"state_dict has order={saved['order']!r}, this optimizer has "
                 f"order={self.order!r}; build it with the same"
             )
-        if missing := [name for name in _SAVED if name not in saved]:
-            raise ValueError(f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD")
+        AutoConfig.from_state(saved["config"])
 
     def _restore(self, saved: dict[str, Any]) -> None:
         super()._restore(saved)
-        self.max_evaluations = saved.get("max_evaluations", self.max_evaluations)
+        self.max_evaluations = saved["max_evaluations"]
         self._first_lr = self.defaults["lr"] = float(saved["first_lr"])
-        self._lengths = {int(t): Length(v, 0.2, 0.5) for t, v in saved["lengths"].items()}
-        self._curvature = Curvature.of(saved["curvature"])
-        self._guard = Guard.of(saved["guard"])
-        coherence = saved.get("coherence")
-        self._coherence = Coherence.from_state(coherence) if coherence else Coherence()
-        share = saved.get("share")
-        self._share = share and Share.of(share)
-        self._last = Step.of(saved.get("last"))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """After unpickling or copying."""
-        super().__setstate__(state)
-        self._pending = Step()
-
-
-def _is_half(tensor: Tensor) -> bool:
-    return tensor.element_size() < 4
+        self._config = config = AutoConfig.from_state(saved["config"])
+        self._lengths = {
+            int(t): Length(value, config.length_follow, config.length_shrink)
+            for t, value in saved["lengths"].items()
+        }
+        self._curvature = Curvature.from_state(saved["curvature"])
+        self._rollback = Rollback.from_state(saved["rollback"], config)
+        self._scales = Scales.from_state(saved["scales"], config)
+        budget = saved["budget"]
+        self._own_budget = budget and Budget.from_state(budget, config)
+        self._last = Move.from_state(saved["last"])

@@ -104,7 +104,7 @@ def _ablation(seed: int, epochs: int) -> Iterator[Run]:
     for part in WITHOUT:
         own: dict[str, Setting] = {"without": part}
         if part == "curvature":  # slopes are divided by a hundred times as much: so much longer
-            own["lr"] = WITHOUT[part]["_DAMPING"]
+            own["lr"] = WITHOUT[part]["damping"]
         yield _auto("sarcos", f"without {part}", "ablation", own, seed, epochs, **held)
     for budget in (16, 32, 128, 256):
         own = {"compute_budget": budget}

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...auto.direction import Length, Search, scaled
+from ...auto.direction import scaled
+from ...auto.line_search import Length, Search
 from ...errors import NonFiniteLoss
 from ...parts.schedule import Cyclic
 from ..radius import MEASUREMENTS, ROUNDING, measuring_points, radii, relative_noise, scales
@@ -191,7 +192,7 @@ class Auto:
 
     def _settle(self, search: Search) -> None:
         """Move to the best of what was seen, or make everything smaller."""
-        self._length.learn(search.length, search.best)
+        self._length.observe(search.length, search.best)
         spare, point = self._spare
         if not min(search.value, spare) < self._f:
             self._fail()
