@@ -50,7 +50,8 @@ class Block:
 
     def spread(self, values: ArrayLike) -> Vector:
         """Values of the places, each repeated for all coordinates of its own."""
-        return np.asarray(np.repeat(values, self.sizes))
+        repeated: Vector = np.repeat(values, self.sizes)
+        return repeated
 
     def is_lost_at(self, times: float) -> bool:
         """Whether a radius of so many eps would be lost in rounding, at some of the weights."""
