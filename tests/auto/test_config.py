@@ -38,7 +38,7 @@ def test_it_does_not_change():
 
 def test_something_else_is_refused():
     x = torch.ones(3, requires_grad=True)
-    with pytest.raises(ValueError, match="config must be an AutoConfig, got {'part': 1}"):
+    with pytest.raises(ValueError, match="config must be an AutoConfig"):
         cocd.AutoCoCD([x], config={"part": 1})
     with pytest.raises(ValueError, match="config is an option of the optimizer"):
         cocd.AutoCoCD([{"params": [x], "config": cocd.AutoConfig()}])
