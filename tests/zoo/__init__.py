@@ -5,12 +5,12 @@
 
 import torch
 
-from . import images, losses, sequences, structures
+from . import images, language, losses, sequences, structures
 from .case import Case
 
 ZOO = {
     name: build
-    for module in (structures, images, sequences, losses)
+    for module in (structures, images, sequences, language, losses)
     for name, build in vars(module).items()
     if getattr(build, "__module__", "") == module.__name__ and not name.startswith("_")
 }

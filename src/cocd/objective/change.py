@@ -176,3 +176,37 @@ def slab(base: Tensor, dim: int, starts: list[int], width: int, delta: Tensor) -
         starts=(starts[0],) if same else tuple(starts),
         width=width,
     )
+
+
+def both(a: Change | None, b: Change | None) -> Change:
+    """Two changes of the same activation, added."""
+    if a is None or b is None:
+        only = a or b
+        assert only is not None
+        return only
+    if (a.dim, a.starts, a.width) == (b.dim, b.starts, b.width):
+        return a.with_delta(a.base, a.delta() + b.delta())
+    if a.is_dense and not b.is_dense:
+        a, b = b, a
+    if b.is_dense and b.values is not None:  # the slab is added where it is
+        whole = b.values.clone()
+        _add(whole, a)
+        return b.with_values(b.base, whole)
+    whole = b.base.new_zeros(b.K, *b.base.shape)
+    _add(whole, a)
+    _add(whole, b)
+    return Change(b.base, b.K, difference=whole)
+
+
+def _add(whole: Tensor, x: Change) -> None:
+    """Add what `x` changes to K stacked tensors."""
+    delta = x.delta()
+    if x.dim is None:
+        whole += delta
+    elif x.is_single:
+        whole.narrow(x.dim + 1, x.starts[0], x.width).add_(delta)
+    else:
+        shape = [1] * whole.dim()
+        shape[0], shape[x.dim + 1] = x.K, x.width
+        where = x.index(whole.device).view(shape).expand_as(delta)
+        whole.scatter_add_(x.dim + 1, where, delta)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .change import Change
+from .rows import Rows
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ Source = Callable[[Call, Moves], Any]
 Flow = Callable[[Call, dict[Any, Change]], Any]
 Relevant = Callable[[Call, list[int]], list[bool]]
 
+# Rows of the output that are read (None: all) -> the call on these rows alone, and the rows that it
+# takes of each argument. None where all of the output is computed.
+Need = Callable[[Call, "Rows | None"], "tuple[Call, dict[Any, Rows | None]] | None"]
+
 UNCHANGED = ()  # what a flow returns if the output does not depend on the values of its inputs
 
 
@@ -72,6 +77,8 @@ class Registry:
     sources: dict[tuple[Any, str], Source] = field(default_factory=dict)
     flows: dict[Any, Flow] = field(default_factory=dict)
     relevances: dict[tuple[Any, str], Relevant] = field(default_factory=dict)
+    joint: set[Any] = field(default_factory=set)
+    needs: dict[Any, Need] = field(default_factory=dict)
 
     def source(self, *kinds: type[nn.Module], parameter: str) -> Callable[[Source], Source]:
         """Register how the output changes with elements of `parameter` of these modules.
@@ -107,11 +114,12 @@ class Registry:
 
         return register
 
-    def flow(self, *targets: Any) -> Callable[[Flow], Flow]:
+    def flow(self, *targets: Any, parameters: bool = False) -> Callable[[Flow], Flow]:
         """Register how the output changes with the inputs, for modules or functions.
 
         The rule gets the call and the changed arguments by position or name; it may return None
-        to say that this case is not for it.
+        to say that this case is not for it. With `parameters` a module's rule also takes changes
+        of the module's own parameters, by name, beside those of its inputs.
 
         >>> import torch, cocd
         >>> @cocd.rules.flow(torch.special.i0)
@@ -123,6 +131,18 @@ class Registry:
         def register(rule: Flow) -> Flow:
             for target in targets:
                 self.flows[target] = rule
+                if parameters:
+                    self.joint.add(target)
+            return rule
+
+        return register
+
+    def need(self, *targets: Any) -> Callable[[Need], Need]:
+        """Register which rows of the inputs are enough for some rows of the output."""
+
+        def register(rule: Need) -> Need:
+            for target in targets:
+                self.needs[target] = rule
             return rule
 
         return register

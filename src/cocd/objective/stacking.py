@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from .change import Change
+from .change import Change, slab
 from .registry import Moves
 
 
@@ -27,6 +27,17 @@ def moved(parameter: Tensor, moves: Moves) -> Tensor:
     k, index = torch.arange(moves.K), torch.tensor(moves.index)
     flat[k, index] += moves.steps
     return stack
+
+
+def moved_row(parameter: Tensor, moves: Moves) -> Change:
+    """The same, of each copy only the row that holds the element."""
+    if parameter.dim() == 0:
+        return Change(parameter, moves.K, values=moved(parameter, moves))
+    size = max(parameter[0].numel(), 1)
+    delta = parameter.new_zeros(moves.K, 1, *parameter.shape[1:])
+    inside = torch.tensor([i % size for i in moves.index])
+    delta.view(moves.K, -1)[torch.arange(moves.K), inside] = moves.steps
+    return slab(parameter, 0, [i // size for i in moves.index], 1, delta)
 
 
 def is_change(value: Any) -> bool:

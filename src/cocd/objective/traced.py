@@ -222,8 +222,6 @@ class Objective:
         if self.graph is None:
             return Record("batched", reason=self._untraceable)
         uses = self.graph.sources.get(name, [])
-        if len(uses) > 1:
-            return Record("batched", reason=f"used in {len(uses)} places")
         if not uses:
             return Record("batched", reason="not used by a layer that was traced")
         return Record("incremental", plan=Plan(self.model, self.graph, name))

@@ -17,8 +17,9 @@ from ..kernels import fusion
 from ..kernels.scratch import Scratch
 from ..losses import LossChange
 from ..registry import Call, Moves, rules
-from ..stacking import changes_of, is_change, moved, over_probes, replaced, stacks_of
+from ..stacking import changes_of, is_change, moved, moved_row, over_probes, replaced, stacks_of
 from .graph import Graph, Node, Ref, Run, has_rule, map_refs, references
+from .liveness import Liveness, liveness
 
 
 class Plan:
@@ -26,18 +27,21 @@ class Plan:
 
     def __init__(self, model: nn.Module, graph: Graph, name: str) -> None:
         self.name = name
-        self.entry = graph.sources[name][0]
-        reached = {self.entry}
+        # The nodes that read it, each with what it calls it: "" for a bare tensor.
+        self.entries = {
+            i: _local_name(model, graph.nodes[i], name) for i in sorted(set(graph.sources[name]))
+        }
+        self.entry, self.local = next(iter(self.entries.items()))
+        reached = set(self.entries)
         self.nodes: list[int] = []
-        for node in graph.nodes[self.entry + 1 :]:
-            if any(ref in reached for ref in node.uses):
+        for node in graph.nodes[self.entry :]:
+            if node.position in self.entries or any(ref in reached for ref in node.uses):
                 reached.add(node.position)
                 if node.op != "output":
                     self.nodes.append(node.position)
         self.last_use = {
             i: max((u for u in graph.users[i] if u in reached), default=i) for i in reached
         }
-        self.local = _local_name(model, graph.nodes[self.entry], name)
         self.chains = fusion.chains(graph)
         self.rule = "vmap"
         self.dense_from: str | None = None
@@ -70,32 +74,37 @@ def propagate(
     run: Run, plan: Plan, parameter: Tensor, moves: Moves, scratch: Scratch
 ) -> dict[int, Any]:
     """What changes, by node; of nodes that nobody reads any more nothing is kept."""
-    graph = run.graph
+    graph, live = run.graph, liveness(run)
     changes: dict[int, Any] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
-    done = plan.entry  # a fused chain answers for several nodes at once
-    entry = graph.nodes[plan.entry]
-    chain = plan.chains.get(plan.entry)
-    entered = chain and fusion.enter(run, chain, plan.local, moves, scratch)
-    if entered:
-        done, change = entered
-        changes[done] = _note(plan, graph.nodes[done], change)
-        plan.rule = f"{entry.target.__name__}.{plan.local} ({fusion.kind()})"
-    else:
-        changes[done] = _note(plan, entry, _enter(run, entry, plan, parameter, moves))
-    skipped = set(_links(graph, plan.entry, done))
+    chains = plan.chains if live.everything else {}
+    skipped: set[int] = set()  # a fused chain answers for several nodes at once
     for position in plan.nodes:
         node = graph.nodes[position]
-        if position in skipped or not any(used in changes for used in node.uses):
+        enters = position in plan.entries
+        touched = any(used in changes for used in node.uses)
+        if position in skipped or not (enters or touched) or not live.reaches(position):
             continue
-        chain = plan.chains.get(position)
-        fused = chain and fusion.flow(run, chain, changes.get(_first(node)), scratch)
+        chain = chains.get(position)
+        fused = None
+        if chain and enters and not touched:
+            fused = fusion.enter(run, chain, plan.entries[position], moves, scratch)
+            if fused:
+                plan.rule = f"{node.target.__name__}.{plan.local} ({fusion.kind()})"
+        elif chain and touched and not enters:
+            fused = fusion.flow(run, chain, changes.get(_first(node)), scratch)
         if fused:
             last, change = fused
             skipped.update(_links(graph, position, last))
             changes[last] = _note(plan, graph.nodes[last], change)
         else:
-            change = _note(plan, node, _follow(run, node, changes))
+            if enters and touched:
+                change = _enter_again(run, live, node, plan, parameter, moves, changes)
+            elif enters:
+                change = _enter(run, live, node, plan, parameter, moves)
+            else:
+                change = _follow(run, live, node, changes)
+            _note(plan, node, change)
             if is_change(change) or any(map(is_change, tree_flatten(change, is_leaf=is_change)[0])):
                 changes[position] = change
         for used in node.uses:
@@ -119,47 +128,82 @@ def _note(plan: Plan, node: Node, change: Any) -> Any:
 # --- where a parameter enters ------------------------------------------------------------
 
 
-def _enter(run: Run, node: Node, plan: Plan, parameter: Tensor, moves: Moves) -> Any:
-    if node.op == "get_attr":
-        plan.rule = "tensor"
-        return Change(parameter.detach(), moves.K, values=moved(parameter, moves))
-    call = run.call(node)
+def _enter(
+    run: Run, live: Liveness, node: Node, plan: Plan, parameter: Tensor, moves: Moves
+) -> Any:
+    """What an element changes first; the inputs there are as they were."""
+    local = plan.entries[node.position]
+    first = node.position == plan.entry
+    if not node.op.startswith("call"):  # a bare tensor
+        plan.rule = "tensor" if first else plan.rule
+        return moved_row(parameter.detach(), moves)
+    call = live.call(node)
     assert call.module is not None
-    local = plan.local
     source = rules.sources.get((type(call.module), local))
     if source is not None:
-        plan.rule = f"{type(call.module).__name__}.{local}"
         change = source(call, moves)
         if change is not None:
+            plan.rule = f"{type(call.module).__name__}.{local}" if first else plan.rule
             return change
     plan.rule = f"vmap of {type(call.module).__name__}"
-    module = call.module
+    return _generic(run, node, call, {}, {local: moved(parameter, moves)})
 
-    def apply(value: Tensor) -> Any:
-        return functional_call(module, {local: value}, call.args, call.kwargs)
 
-    stack, random = moved(parameter, moves), run.random.get(node.position)
-    return changes_of(call.out, over_probes(apply, stack, call.out, random))
+def _enter_again(
+    run: Run,
+    live: Liveness,
+    node: Node,
+    plan: Plan,
+    parameter: Tensor,
+    moves: Moves,
+    changes: dict[int, Any],
+) -> Any:
+    """A parameter that is used again, where its first use has changed the inputs, too."""
+    call, local = live.call(node), plan.entries[node.position]
+    changed = _changed(live, node, changes)
+    if node.target in rules.joint and changed is not None:
+        both = {**changed, local: moved_row(parameter.detach(), moves)}
+        result = rules.flows[node.target](call, both)
+        if result is not None:
+            return result
+    own = {local: moved(parameter, moves)}
+    return _generic(run, node, call, _narrowed(live, node, changes), own)
 
 
 # --- what follows ------------------------------------------------------------------------
 
 
-def _follow(run: Run, node: Node, changes: dict[int, Any]) -> Any:
-    call = run.call(node)
-    where = _changed_arguments(node, changes)
-    changed = {key: changes[position] for key, position in where.items()}
-    if call.target is getitem and not isinstance(changed.get(0), Change) and 0 in changed:
-        return changed[0][call.args[1]]  # one of several outputs
-    hidden = {used for used in node.uses if used in changes} - set(where.values())
-    if not hidden and all(map(is_change, changed.values())) and has_rule(node.target):
+def _follow(run: Run, live: Liveness, node: Node, changes: dict[int, Any]) -> Any:
+    call = live.call(node)
+    if call.target is getitem and isinstance(node.args[0], Ref):
+        several = changes.get(node.args[0].position)
+        if several is not None and not isinstance(several, Change):
+            return several[call.args[1]]  # one of several outputs
+    changed = _changed(live, node, changes)
+    if changed is not None and has_rule(node.target):
         result = rules.flows[node.target](call, changed)
         if result is not None:
             return result
-    return _generic(run, node, call, changes)
+    return _generic(run, node, call, _narrowed(live, node, changes))
 
 
-def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
+def _changed(live: Liveness, node: Node, changes: dict[int, Any]) -> dict[Any, Change] | None:
+    """The changed arguments, by where they stand; None if some are nested deeper."""
+    where = changed_arguments(node, changes)
+    hidden = {used for used in node.uses if used in changes} - set(where.values())
+    found = {key: live.narrow(node, key, at, changes[at]) for key, at in where.items()}
+    return found if not hidden and all(map(is_change, found.values())) else None
+
+
+def _narrowed(live: Liveness, node: Node, changes: dict[int, Any]) -> dict[int, Any]:
+    """The changes that a call sees, by node."""
+    found = {used: changes[used] for used in node.uses if used in changes}
+    for key, at in changed_arguments(node, changes).items():
+        found[at] = live.narrow(node, key, at, changes[at])
+    return found
+
+
+def changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
     """Where the changed arguments stand, and where each comes from; not those nested deeper."""
     found: dict[Any, int] = {}
     for key, value in [*enumerate(node.args), *node.kwargs.items()]:
@@ -172,19 +216,26 @@ def _changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
     return found
 
 
-def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
+def _generic(
+    run: Run,
+    node: Node,
+    call: Call,
+    changes: dict[int, Any],
+    parameters: dict[str, Tensor] | None = None,
+) -> Any:
     """No rule: the operation itself, over the stacked probes."""
-    used = sorted({ref for ref in node.uses if ref in changes})
-    stacks = {ref: stacks_of(changes[ref]) for ref in used}
+    stacks: dict[Any, Any] = {ref: stacks_of(change) for ref, change in changes.items()}
+    stacks.update(parameters or {})
 
-    def apply(values: dict[int, Any]) -> Any:
-        def value(ref: Ref) -> Any:
-            return _perturbed(run, ref, values)
-
-        args, kwargs = map_refs(node.args, value), map_refs(node.kwargs, value)
+    def apply(values: dict[Any, Any]) -> Any:
+        args = _given(node.args, call.args, values)
+        kwargs = _given(node.kwargs, call.kwargs, values)
         if call.module is not None:
             if getattr(call.module, "inplace", False):
                 args = (args[0].clone(), *args[1:])
+            if parameters:
+                own = {name: values[name] for name in parameters}
+                return functional_call(call.module, own, args, kwargs)
             return call.module(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], call.target)(*args[1:], **kwargs)
@@ -194,6 +245,21 @@ def _generic(run: Run, node: Node, call: Call, changes: dict[int, Any]) -> Any:
     return changes_of(call.out, over_probes(apply, stacks, call.out, random))
 
 
+def _given(structure: Any, called: Any, values: dict[Any, Any]) -> Any:
+    """The arguments of a call, with what one probe changes in them."""
+    if isinstance(structure, Ref):
+        return replaced(called, values.get(structure.position, {}))
+    if isinstance(structure, (list, tuple)) and references(structure):
+        parts = [_given(s, c, values) for s, c in zip(structure, called, strict=True)]
+        return type(called)(*parts) if hasattr(called, "_fields") else type(called)(parts)
+    if isinstance(structure, dict):
+        return {key: _given(structure.get(key), c, values) for key, c in called.items()}
+    if isinstance(structure, slice):
+        ends = ("start", "stop", "step")
+        return slice(*(_given(getattr(structure, e), getattr(called, e), values) for e in ends))
+    return called
+
+
 def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
     """What a node gave, with what one probe changes in it."""
     return replaced(run.values[ref.position], values.get(ref.position, {}))
@@ -201,6 +267,8 @@ def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
 
 def relevant(run: Run, plan: Plan, index: list[int]) -> list[bool] | None:
     """Which elements matter to this batch; None for all."""
+    if len(plan.entries) > 1:
+        return None
     node = run.graph.nodes[plan.entry]
     rule = rules.relevances.get((node.target, plan.local)) if node.op == "call_module" else None
     mask = None if rule is None else rule(run.call(node), index)

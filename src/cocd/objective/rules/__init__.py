@@ -1,14 +1,33 @@
 """The rules that come with the package, one family a file; importing this registers them."""
 
-from . import attention, convolution, elementwise, embedding, linear, normalisation, pooling, shape
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    features,
+    joining,
+    linear,
+    matmul,
+    normalisation,
+    pooling,
+    rows,
+    scaled_attention,
+    shape,
+)
 
 __all__ = [
     "attention",
     "convolution",
     "elementwise",
     "embedding",
+    "features",
+    "joining",
     "linear",
+    "matmul",
     "normalisation",
     "pooling",
+    "rows",
+    "scaled_attention",
     "shape",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,28 +13,34 @@ from torch import Tensor, nn
 from ..change import Change, slab
 from ..kernels.linear_tanh import tanh_of
 from ..kernels.scratch import room
-from ..registry import Call, rules
+from ..registry import UNCHANGED, Call, rules
 
-_MODULES = (
+MODULES = (
     nn.Tanh, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish,
     nn.Sigmoid, nn.LogSigmoid, nn.Softplus, nn.Softsign, nn.Softshrink, nn.Hardshrink, nn.Hardtanh,
     nn.Hardsigmoid, nn.Hardswish, nn.Tanhshrink, nn.Threshold,
 )  # fmt: skip
-_FUNCTIONS = (
+_NAMES = (
+    "tanh", "relu", "sigmoid", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "neg", "sin",
+    "cos", "erf", "square", "reciprocal", "clamp", "clone",
+)  # fmt: skip
+FUNCTIONS = (
     F.tanh, F.relu, F.relu6, F.leaky_relu, F.elu, F.selu, F.celu, F.gelu, F.silu, F.mish, F.sigmoid,
     F.logsigmoid, F.softplus, F.softsign, F.softshrink, F.hardshrink, F.hardtanh, F.hardsigmoid,
-    F.hardswish, F.tanhshrink, F.threshold, torch.tanh, torch.relu, torch.sigmoid, torch.exp,
-    torch.log, torch.log1p, torch.expm1, torch.sqrt, torch.rsqrt, torch.abs, torch.neg, torch.sin,
-    torch.cos, torch.erf, torch.square, torch.reciprocal, torch.clamp, torch.sign, torch.selu,
-    torch.clone, operator.neg,
+    F.hardswish, F.tanhshrink, F.threshold, torch.sign, torch.selu, operator.neg,
+    *(getattr(torch, name) for name in _NAMES),
 )  # fmt: skip
-_METHODS = (
-    "tanh", "relu", "sigmoid", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "neg", "sin",
-    "cos", "erf", "square", "reciprocal", "clamp", "clone", "contiguous", "float", "double",
+METHODS = (*_NAMES, "sign", "contiguous", "detach")
+UNARY = (*MODULES, *FUNCTIONS, *METHODS)
+CASTS = ("float", "double", "half", "bfloat16", "to", "type", "type_as")
+BINARY = (
+    operator.add, operator.iadd, torch.add, "add", "add_", operator.sub, torch.sub, "sub",
+    operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", operator.pow, torch.pow,
+    "pow", torch.maximum, torch.minimum,
 )  # fmt: skip
 
 
-@rules.flow(*_MODULES, *_FUNCTIONS, *_METHODS)
+@rules.flow(*UNARY)
 def unary(call: Call, changes: dict[Any, Change]) -> Change | None:
     """f(new), element by element."""
     if set(changes) != {0}:
@@ -66,6 +73,21 @@ def _apply(call: Call, x: Tensor) -> Tensor:
     return call.target(x, *call.args[1:], **kwargs)  # type: ignore[no-any-return]
 
 
+@rules.flow(*CASTS)
+def cast(call: Call, changes: dict[Any, Change]) -> Any:
+    """The stacked numbers in the dtype of the output; differences too where nothing is rounded."""
+    if 0 not in changes:  # only what it is cast like
+        return UNCHANGED
+    x, dtype = changes[0], call.out.dtype
+    if not (dtype.is_floating_point and x.base.dtype.is_floating_point):
+        return None
+    if x.base.device != call.out.device:
+        return None
+    if torch.finfo(dtype).bits >= torch.finfo(x.base.dtype).bits and x.values is None:
+        return x.with_delta(call.out, x.delta().to(dtype))
+    return x.with_values(call.out, x.new().to(dtype))
+
+
 @rules.flow(nn.Identity)
 def identity(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Nothing happens."""
@@ -84,60 +106,91 @@ def dropout(call: Call, changes: dict[Any, Change]) -> Change | None:
     return x.with_delta(call.out, x.delta() * x.restrict(call.noise))
 
 
-@rules.flow(operator.add, operator.iadd, torch.add, "add", "add_", operator.sub, torch.sub, "sub",
-            operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", operator.pow,
-            torch.pow, "pow", torch.maximum, torch.minimum)  # fmt: skip
+@rules.flow(*BINARY)
 def binary(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Two operands, one or both changed; slabs stay slabs where the other operand allows it."""
     if not isinstance(call.out, Tensor) or len(call.args) != 2 or not set(changes) <= {0, 1}:
         return None
     where = _common(call, changes)
     operands = [
-        _stack(changes[i].new(), call.out.dim()) if i in changes else _rest(call, i, where)
+        _stack(_part(changes[i], where), call.out.dim())
+        if i in changes
+        else _rest(call.args[i], call.out, where)
         for i in (0, 1)
     ]
-    if where.is_dense:
-        operands = [
-            _stack(changes[i].densify().new(), call.out.dim()) if i in changes else operands[i]
-            for i in (0, 1)
-        ]
     if isinstance(call.target, str):
         values = getattr(operands[0], call.target.rstrip("_"))(operands[1], **call.kwargs)
     else:
         target = operator.add if call.target is operator.iadd else call.target
         values = target(*operands, **call.kwargs)
-    if where.is_dense:
-        return Change(call.out, where.K, values=values)
     return where.with_values(call.out, values)
 
 
 def _common(call: Call, changes: dict[Any, Change]) -> Change:
-    """The slab that all changed operands share, or else something dense."""
+    """The slab of the output that all changed operands share, or else something dense."""
     given = list(changes.values())
     first = given[0]
+    whole = Change(first.base, first.K, values=first.stored)
+    if first.dim is None:
+        return whole
+    dim = first.dim + call.out.dim() - first.base.dim()
     same = all(
-        c.dim is not None
-        and c.base.shape == call.out.shape
-        and (c.dim, c.starts, c.width) == (first.dim, first.starts, first.width)
-        for c in given
+        x.dim is not None
+        and x.dim + call.out.dim() - x.base.dim() == dim
+        and x.base.shape[x.dim] == call.out.shape[dim]
+        and (x.starts, x.width) == (first.starts, first.width)
+        for x in given
     )
-    return first if same else Change(first.base, first.K, values=first.stored)
+    return replace(first, base=call.out, dim=dim) if same else whole
 
 
-def _rest(call: Call, i: int, where: Change) -> Any:
+def _part(x: Change, where: Change) -> Tensor:
+    return x.densify().new() if where.is_dense else x.new()
+
+
+def _rest(operand: Any, out: Tensor, where: Change) -> Any:
     """The unchanged operand, cut to the slab."""
-    operand = call.args[i]
     if not isinstance(operand, Tensor) or operand.dim() == 0:
         return operand
     if where.is_dense:
-        return operand.unsqueeze(0) if operand.dim() == call.out.dim() else operand
-    return where.restrict(operand.expand(call.out.shape))
+        return operand.unsqueeze(0) if operand.dim() == out.dim() else operand
+    assert where.dim is not None
+    at = where.dim - out.dim() + operand.dim()
+    if at < 0 or operand.shape[at] == 1:  # spread over the slab's dimension
+        return operand.unsqueeze(0) if operand.dim() == out.dim() else operand
+    if operand.dim() == out.dim():
+        return where.restrict(operand)
+    return where.restrict(operand.expand(out.shape))
 
 
 def _stack(tensor: Tensor, dim: int) -> Tensor:
     """(K, *shape) with as many dimensions behind K as the output has, for broadcasting."""
     missing = dim - (tensor.dim() - 1)
     return tensor.view(tensor.shape[0], *[1] * missing, *tensor.shape[1:]) if missing else tensor
+
+
+@rules.flow(torch.where, torch.masked_fill, "masked_fill", "where")
+def choose(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Element by element from one of two; the condition is as it was."""
+    first = call.target not in (torch.where, "where")  # masked_fill(x, mask, value)
+    x, mask, y = call.args if first else (call.args[1], call.args[0], call.args[2])
+    keys = {0: 0} if first else {1: 0, 2: 1}
+    if call.target == "where":  # x.where(mask, y)
+        x, mask, y, keys = call.args[0], call.args[1], call.args[2], {0: 0, 2: 1}
+    if call.kwargs or len(call.args) != 3 or not set(changes) <= set(keys):
+        return None
+    if first:  # where the mask is set
+        x, y, keys = y, x, {0: 1}
+    given = {keys[key]: change for key, change in changes.items()}
+    if any(change.base.shape != call.out.shape for change in given.values()):
+        return None
+    where = _common(call, given)
+    parts = [
+        _part(given[i], where) if i in given else _rest(operand, call.out, where)
+        for i, operand in enumerate((x, y))
+    ]
+    values = torch.where(_rest(mask, call.out, where), parts[0], parts[1])
+    return where.with_values(call.out, values)
 
 
 @rules.source(nn.PReLU, parameter="weight")

@@ -37,6 +37,22 @@ def weight_moves(call: Call, moves: Moves) -> Change | None:
     return slab(call.out, -1, feature, 1, (used * steps).unsqueeze(-1))
 
 
+@rules.flow(F.embedding)
+def bare_weight_changes(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """The samples that look up a row which has changed."""
+    rows = changes.get(1, changes.get("weight"))
+    if rows is None or len(changes) > 1 or rows.dim != 0 or rows.width != 1:
+        return None
+    if call.argument(3, "max_norm") is not None:
+        return None
+    tokens = call.argument(0, "input")
+    start = torch.tensor(rows.starts, device=tokens.device).view(-1, *[1] * tokens.dim())
+    row = rows.delta().view(rows.K, *[1] * tokens.dim(), -1)
+    return rows.with_delta(
+        call.out, (tokens == start).unsqueeze(-1) * row, dim=None, starts=(0,), width=0
+    )
+
+
 @rules.source(nn.EmbeddingBag, parameter="weight")
 def bag_weight_moves(call: Call, moves: Moves) -> Change | None:
     """One feature of the bags that hold the row, by the weight that it has in them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..change import Change, slab
+from ..change import Change, both, slab
 from ..kernels.scratch import room
 from ..registry import Call, Moves, rules
 
@@ -35,19 +36,53 @@ def bias_moves(call: Call, moves: Moves) -> Change:
     return slab(call.out, -1, moves.index, 1, delta)
 
 
-@rules.flow(nn.Linear, F.linear)
-def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
-    """W times the change: of rank `width` where a slab of features has changed."""
-    if set(changes) != {0}:
+@rules.flow(nn.Linear, F.linear, parameters=True)
+def linear(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """(x + dx)(W + dW) - x W = dx W + (x + dx) dW; the bias adds its own."""
+    m: Any = call.module
+    W: Tensor = call.argument(1, "weight") if m is None else m.weight
+    bias = call.argument(2, "bias") if m is None else m.bias
+    names = {"input": 0, 1: "weight", 2: "bias"}
+    changed: dict[Any, Change] = {names.get(key, key): x for key, x in changes.items()}
+    if not set(changed) <= {0, "weight", "bias"}:
         return None
-    x = changes[0]
-    W: Tensor = call.module.weight if call.module is not None else call.argument(1, "weight")  # type: ignore[assignment]
-    bias = call.module.bias if call.module is not None else call.argument(2, "bias")
+    x, dW, db = changed.get(0), changed.get("weight"), changed.get("bias")
+    found = None if x is None else _inputs_change(call, x, W, bias)
+    if dW is not None:
+        old = call.argument(0, "input")
+        found = both(found, _weight_changes(call, old if x is None else x, dW))
+    if db is not None:
+        shape = (db.K, *[1] * (call.out.dim() - 1), -1)
+        delta = db.delta().reshape(shape).expand(-1, *call.out.shape[:-1], -1)
+        found = both(found, replace(db.with_delta(call.out, delta), dim=_last(db, call.out)))
+    return found
+
+
+def _last(x: Change, out: Tensor) -> int | None:
+    return None if x.is_dense else out.dim() - 1
+
+
+def _weight_changes(call: Call, x: Tensor | Change, dW: Change) -> Change:
+    """Rows of W that have changed, times x: a slab of as many units."""
+    if dW.dim == 1:
+        dW = dW.densify()
+    rows = dW.delta()  # (K, units, features)
+    if isinstance(x, Change):
+        new = x.densify().new()
+        delta = torch.matmul(new.flatten(1, -2), rows.mT).view(*new.shape[:-1], -1)
+    else:
+        flat = x.reshape(-1, x.shape[-1]) @ rows.flatten(0, 1).T
+        delta = flat.view(-1, dW.K, rows.shape[1]).movedim(1, 0).reshape(dW.K, *x.shape[:-1], -1)
+    return replace(dW.with_delta(call.out, delta), dim=_last(dW, call.out))
+
+
+def _inputs_change(call: Call, x: Change, W: Tensor, bias: Tensor | None) -> Change:
+    """W times the change: of rank `width` where a slab of features has changed."""
     if x.is_dense or x.dim != x.base.dim() - 1:  # all features, perhaps of some rows alone
         if x.is_dense and x.values is not None and x.values.dim() == 3 and len(W) < _FEW:
-            return x.with_delta(call.out, _few(x.values, W, bias, call.out))  # type: ignore[arg-type]
+            return x.with_delta(call.out, _few(x.values, W, bias, call.out))
         if x.values is not None:
-            return x.with_values(call.out, _times(x.values, W, bias))  # type: ignore[arg-type]
+            return x.with_values(call.out, _times(x.values, W, bias))
         return x.with_delta(call.out, _times(x.delta(), W, None))
     delta = x.delta()
     where = {"dim": None, "starts": (0,), "width": 0}

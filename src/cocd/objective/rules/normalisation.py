@@ -1,4 +1,4 @@
-"""Normalisation layers. BatchNorm keeps channels apart in both modes; the others mix features."""
+"""Normalisation of channels. BatchNorm keeps them apart in both modes; the others mix them."""
 
 from __future__ import annotations
 
@@ -87,33 +87,6 @@ def _normalise(m: Any, x: Tensor, batch: bool) -> Tensor:
     return F.batch_norm(x, mean, variance, m.weight, m.bias, batch, 0.0, m.eps)
 
 
-@rules.source(nn.LayerNorm, parameter="weight")
-def layer_norm_weight(call: Call, moves: Moves) -> Change:
-    """The normalised feature times the step."""
-    m: Any = call.module
-    plain = F.layer_norm(call.args[0], m.normalized_shape, None, None, m.eps)
-    return _features(call, plain, moves, len(m.normalized_shape))
-
-
-@rules.source(nn.LayerNorm, parameter="bias")
-def layer_norm_bias(call: Call, moves: Moves) -> Change:
-    """One feature moves by the step."""
-    m: Any = call.module
-    return _features(call, torch.ones_like(call.out), moves, len(m.normalized_shape))
-
-
-def _features(call: Call, by: Tensor, moves: Moves, dims: int) -> Change:
-    flat = by.flatten(-dims)
-    if dims == 1:
-        picked = flat.movedim(-1, 0)[moves.index].unsqueeze(-1)
-        steps = moves.steps.view(-1, *[1] * flat.dim())
-        return slab(call.out, -1, moves.index, 1, picked * steps)
-    delta = torch.zeros(moves.K, *flat.shape, dtype=flat.dtype, device=flat.device)
-    for k, (i, step) in enumerate(zip(moves.index, moves.steps.tolist(), strict=True)):
-        delta[k, ..., i] = flat[..., i] * step
-    return Change(call.out, moves.K, difference=delta.view(moves.K, *call.out.shape))
-
-
 @rules.source(nn.GroupNorm, parameter="weight")
 def group_norm_weight(call: Call, moves: Moves) -> Change:
     """The normalised channel times the step."""
@@ -135,23 +108,11 @@ def _has_samples(call: Call) -> bool:
     return bool(call.out.dim() == _INSTANCE_NORMS.get(call.target, call.out.dim()))
 
 
-@rules.flow(nn.LayerNorm)
-def layer_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
-    """The last dimensions are mixed, whatever stands before them is not."""
-    x = changes[0].densify()
-    assert call.module is not None
-    return x.with_values(call.out, call.module(x.new()))
-
-
-@rules.flow(nn.GroupNorm, *_INSTANCE_NORMS, nn.Softmax, nn.LogSoftmax)
+@rules.flow(nn.GroupNorm, *_INSTANCE_NORMS)
 def per_sample(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Features of a sample are mixed, samples are not."""
     m: Any = call.module
     if type(m) in _INSTANCE_NORMS and (m.track_running_stats or not _has_samples(call)):
-        return None
-    if isinstance(m, (nn.Softmax, nn.LogSoftmax)) and (
-        m.dim is None or m.dim % call.out.dim() == 0
-    ):
         return None
     x = changes[0].densify()
     return x.with_values(call.out, stacked(m, x.new()))

@@ -30,12 +30,19 @@ def drawn(call: Call, changes: dict[Any, Change]) -> Any:
 
 @rules.flow(getattr)
 def attribute(call: Call, changes: dict[Any, Change]) -> Any:
-    """A property of the tensor rather than of its values."""
+    """A property of the tensor rather than of its values, or a transpose."""
+    if call.args[1] in ("T", "mT"):
+        return rearrange(call, changes)
     return UNCHANGED if call.args[1] in _OF_THE_SHAPE else None
 
 
-@rules.flow(nn.Flatten, nn.Unflatten, torch.flatten, torch.reshape, "flatten", "reshape", "view",
-            "view_as", "unflatten")  # fmt: skip
+RESHAPING = (nn.Flatten, nn.Unflatten, torch.flatten, torch.reshape, torch.squeeze, torch.unflatten,
+             "flatten", "reshape", "view", "view_as", "unflatten", "squeeze")  # fmt: skip
+REARRANGING = (torch.permute, "permute", torch.transpose, "transpose", torch.unsqueeze, "unsqueeze",
+               torch.movedim, "movedim", torch.swapaxes, "swapaxes", torch.t, "t")  # fmt: skip
+
+
+@rules.flow(*RESHAPING)
 def reshape(call: Call, changes: dict[Any, Change]) -> Change | None:
     """The same numbers in another shape; the units of a channel stay together."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
@@ -56,8 +63,25 @@ def reshape(call: Call, changes: dict[Any, Change]) -> Change | None:
                 new = (x.K, *shape[:dim], width, *shape[dim + 1 :])
                 starts = tuple(start * factor for start in x.starts)
                 return _reshaped(x, call.out, new, starts=starts, width=width)
+            if (parts := _taken_apart(x, call.out)) is not None:
+                return parts
         x = x.densify()
     return _reshaped(x, call.out, (x.K, *shape))
+
+
+def _taken_apart(x: Change, out: Tensor) -> Change | None:
+    """Units that become units of heads: each slab lies in one head, of which it is a part."""
+    dim, size = x.base.dim() - 1, out.shape[-1]
+    whole = x.dim == dim and out.dim() == dim + 2 and x.base.shape[dim] == prod(out.shape[dim:])
+    if not whole or any(start % size + x.width > size for start in x.starts):
+        return None
+    delta = x.delta()
+    heads = delta.new_zeros(*delta.shape[:-1], size)
+    inside = torch.tensor([start % size for start in x.starts], device=delta.device)[:, None]
+    where = (inside + torch.arange(x.width, device=delta.device)).view(-1, *[1] * (dim), x.width)
+    heads.scatter_(-1, where.expand_as(delta), delta)
+    starts = tuple(start // size for start in x.starts)
+    return x.with_delta(out, heads.unsqueeze(-2), starts=starts, width=1)
 
 
 def _reshaped(x: Change, base: Tensor, shape: tuple[int, ...], **where: Any) -> Change:
@@ -66,17 +90,13 @@ def _reshaped(x: Change, base: Tensor, shape: tuple[int, ...], **where: Any) -> 
     return x.with_values(base, x.stored.reshape(shape), **where)
 
 
-@rules.flow(torch.permute, "permute", torch.transpose, "transpose", torch.unsqueeze, "unsqueeze",
-            torch.movedim, "movedim", torch.swapaxes, "t")  # fmt: skip
+@rules.flow(*REARRANGING)
 def rearrange(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Dimensions change places; the slab's goes with them."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
     x = changes[0]
-    # Which input dimension stands where in the output: asked of a tensor that cannot be mistaken.
-    marks = torch.empty(tuple(range(2, 2 + x.base.dim())), device="meta")
-    moved = list(_call(call, marks).shape)
-    order = [size - 2 if size >= 2 else None for size in moved]
+    order = order_of(call, x.base)
     stored = x.stored
     kept = [0] + [i + 1 for i in order if i is not None]
     out = stored.permute(kept)
@@ -89,40 +109,17 @@ def rearrange(call: Call, changes: dict[Any, Change]) -> Change | None:
     return x.with_values(call.out, out, **where)
 
 
+def order_of(call: Call, x: Tensor) -> list[int | None]:
+    """Which input dimension stands where in the output; None for a new one."""
+    # Asked of a tensor that cannot be mistaken.
+    marks = torch.empty(tuple(range(2, 2 + x.dim())), device="meta")
+    return [size - 2 if size >= 2 else None for size in _call(call, marks).shape]
+
+
 def _call(call: Call, x: Tensor) -> Any:
     if isinstance(call.target, str):
         return getattr(x, call.target)(*call.args[1:], **call.kwargs)
     return call.target(x, *call.args[1:], **call.kwargs)
-
-
-@rules.flow(torch.cat, torch.concat)
-def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
-    """A changed part becomes, along the joined dimension, a slab of the whole."""
-    dim = call.argument(1, "dim", 0) % call.out.dim()
-    parts = call.argument(0, "tensors")
-    if dim == 0 or any(not isinstance(key, tuple) for key in changes):
-        return None
-    offsets = [0]
-    for part in parts:
-        offsets.append(offsets[-1] + part.shape[dim])
-    if len(changes) == 1:
-        (((_, j), x),) = changes.items()
-        if x.is_dense:
-            width = parts[j].shape[dim]
-            where = {"dim": dim, "starts": (offsets[j],), "width": width}
-        elif x.dim == dim:
-            where = {"starts": tuple(start + offsets[j] for start in x.starts)}
-        else:
-            return None
-        if x.values is None:
-            return x.with_delta(call.out, x.stored, **where)
-        return x.with_values(call.out, x.stored, **where)
-    K = next(iter(changes.values())).K
-    whole = [
-        changes[0, j].densify().new() if (0, j) in changes else part.expand(K, *part.shape)
-        for j, part in enumerate(parts)
-    ]
-    return Change(call.out, K, values=torch.cat(whole, dim + 1))
 
 
 @rules.flow(torch.mean, "mean", torch.sum, "sum")
@@ -149,6 +146,42 @@ def reduce(call: Call, changes: dict[Any, Change]) -> Change | None:
     return x.with_delta(call.out, out, dim=dim)
 
 
+@rules.flow("expand", "expand_as", torch.broadcast_to)
+def expand(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """The same numbers again and again."""
+    if set(changes) != {0}:
+        return None
+    x, shape = changes[0], call.out.shape
+    more = len(shape) - x.base.dim()
+    if x.dim is not None and shape[x.dim + more] != x.base.shape[x.dim]:
+        x = x.densify()
+    inner = list(shape)
+    dim = None if x.dim is None else x.dim + more
+    if dim is not None:
+        inner[dim] = x.width
+    stored = x.stored
+    stored = stored.view(stored.shape[0], *[1] * more, *stored.shape[1:]).expand(-1, *inner)
+    if x.values is None:
+        return x.with_delta(call.out, stored, dim=dim)
+    return x.with_values(call.out, stored, dim=dim)
+
+
+@rules.flow(torch.repeat_interleave, "repeat_interleave")
+def repeat(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Every entry of a dimension several times: the slab's is as many times as wide."""
+    dim, times = call.argument(2, "dim"), call.argument(1, "repeats")
+    if set(changes) != {0} or dim is None or not isinstance(times, int):
+        return None
+    x, dim = changes[0], dim % call.out.dim()
+    stored = x.stored.repeat_interleave(times, dim + 1)
+    where: dict[str, Any] = {}
+    if x.dim == dim:
+        where = {"starts": tuple(s * times for s in x.starts), "width": x.width * times}
+    if x.values is None:
+        return x.with_delta(call.out, stored, **where)
+    return x.with_values(call.out, stored, **where)
+
+
 @rules.flow(operator.getitem)
 def pick(call: Call, changes: dict[Any, Change]) -> Change | None:
     """Slices of other dimensions than the slab's."""
@@ -156,14 +189,34 @@ def pick(call: Call, changes: dict[Any, Change]) -> Change | None:
         return None
     x, index = changes[0], call.args[1]
     index = index if isinstance(index, tuple) else (index,)
-    if any(not isinstance(i, (int, slice)) for i in index):
+    if any(not isinstance(i, (int, slice, Tensor, type(Ellipsis), type(None))) for i in index):
         return None
+    if any(isinstance(i, (bool, Tensor)) and not _positions(i) for i in index):
+        return None
+    index = _without_ellipsis(index, x.base.dim())
+    plain = all(isinstance(i, (int, slice)) for i in index)
     if x.dim is not None and (
-        (len(index) > x.dim and index[x.dim] != slice(None))
+        not plain
+        or (len(index) > x.dim and index[x.dim] != slice(None))
         or any(isinstance(i, int) for i in index[: x.dim])
     ):
         x = x.densify()
+    apart = [j for j, i in enumerate(index) if isinstance(i, (int, Tensor))]
+    if not plain and apart and apart[-1] - apart[0] >= len(apart):
+        return None  # torch puts such dimensions first, before those of the probes
     out = x.stored[(slice(None), *index)]
     if x.values is None:
         return x.with_delta(call.out, out)
     return x.with_values(call.out, out)
+
+
+def _positions(index: Any) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.int64
+
+
+def _without_ellipsis(index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+    at = next((j for j, part in enumerate(index) if part is Ellipsis), None)
+    if at is None:
+        return index
+    rest = rank - sum(part is not None for part in index) + 1
+    return (*index[:at], *[slice(None)] * rest, *index[at + 1 :])

@@ -1,0 +1,113 @@
+"""Tensors joined and taken apart: a changed part is, along the joined dimension, a slab."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..change import Change
+from ..registry import Call, rules
+
+
+@rules.flow(torch.cat, torch.concat)
+def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """A changed part becomes, along the joined dimension, a slab of the whole."""
+    dim = call.argument(1, "dim", 0) % call.out.dim()
+    parts = call.argument(0, "tensors")
+    if dim == 0 or any(not isinstance(key, tuple) for key in changes):
+        return None
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + part.shape[dim])
+    if len(changes) == 1:
+        (((_, j), x),) = changes.items()
+        if x.is_dense:
+            place = {"dim": dim, "starts": (offsets[j],), "width": parts[j].shape[dim]}
+            return _as_stored(x, call.out, x.stored, **place)
+        if x.dim == dim:
+            starts = tuple(start + offsets[j] for start in x.starts)
+            return _as_stored(x, call.out, x.stored, starts=starts)
+    first = next(iter(changes.values()))
+    where = first if _same_slab(list(changes.values()), dim) else None
+    whole = []
+    for j, part in enumerate(parts):
+        if (0, j) in changes:
+            x = changes[0, j]
+            whole.append((x if where else x.densify()).new())
+        else:
+            cut = where.restrict(part) if where else part
+            whole.append(cut.expand(first.K, *cut.shape[-part.dim() :]))
+    values = torch.cat(whole, dim + 1)
+    return (where or Change(call.out, first.K)).with_values(call.out, values)
+
+
+def _same_slab(changes: list[Change], dim: int) -> bool:
+    """Do all change the same part of another dimension than the one along which they are joined?"""
+    first = changes[0]
+    return first.dim not in (None, dim) and all(
+        (x.dim, x.starts, x.width) == (first.dim, first.starts, first.width) for x in changes
+    )
+
+
+@rules.flow(torch.stack)
+def stack(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """Joined along a new dimension."""
+    dim = call.argument(1, "dim", 0) % call.out.dim()
+    parts = call.argument(0, "tensors")
+    if any(not isinstance(key, tuple) for key in changes):
+        return None
+    joined = {}
+    for key, x in changes.items():
+        moved = None if x.dim is None else x.dim + (x.dim >= dim)
+        joined[key] = replace(
+            _as_stored(x, x.base.unsqueeze(dim), x.stored.unsqueeze(dim + 1)), dim=moved
+        )
+    if dim == 0:
+        return None
+    args = ([part.unsqueeze(dim) for part in parts], dim)
+    return concatenate(Call(torch.cat, None, args, {}, call.out), joined)
+
+
+@rules.flow(torch.split, torch.chunk, torch.unbind, torch.tensor_split, "split", "chunk", "unbind")
+def take_apart(call: Call, changes: dict[Any, Change]) -> Any:
+    """Each part has its share of the change."""
+    if set(changes) != {0}:
+        return None
+    x = changes[0]
+    unbound = call.target in (torch.unbind, "unbind")
+    dim = call.argument(1, "dim", 0) if unbound else call.argument(2, "dim", 0)
+    dim %= x.base.dim()
+    found: list[Change | None] = []
+    start = 0
+    for out in call.out:
+        width = 1 if unbound else out.shape[dim]
+        part = _share(x, dim, start, width, out.unsqueeze(dim) if unbound else out)
+        if part is not None and unbound:
+            moved = None if part.dim is None else part.dim - (part.dim > dim)
+            if part.dim == dim:  # one entry, all of it
+                part, moved = replace(part, dim=None, starts=(0,), width=0), None
+            part = replace(_as_stored(part, out, part.stored.squeeze(dim + 1)), dim=moved)
+        found.append(part)
+        start += width
+    return tuple(found)
+
+
+def _share(x: Change, dim: int, start: int, width: int, out: Tensor) -> Change | None:
+    """What changes between `start` and `start + width` along `dim`, as a change of that part."""
+    if x.dim == dim:
+        inside = [start <= s and s + x.width <= start + width for s in x.starts]
+        if all(inside):
+            return _as_stored(x, out, x.stored, starts=tuple(s - start for s in x.starts))
+        if all(s + x.width <= start or start + width <= s for s in x.starts):
+            return None
+        x = x.densify()
+    return _as_stored(x, out, x.stored.narrow(dim + 1, start, width))
+
+
+def _as_stored(x: Change, base: Tensor, stored: Tensor, **where: Any) -> Change:
+    if x.values is None:
+        return x.with_delta(base, stored, **where)
+    return x.with_values(base, stored, **where)

@@ -1,0 +1,124 @@
+"""Products of two activations, or of an activation and a bare parameter."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from string import ascii_letters
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..change import Change, both
+from ..registry import Call, rules
+
+
+@rules.flow(torch.matmul, operator.matmul, "matmul", torch.bmm, "bmm", torch.mm, "mm")
+def product(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """(a + da)(b + db) - a b = da b + (a + da) db."""
+    if len(call.args) != 2 or call.kwargs or not set(changes) <= {0, 1}:
+        return None
+    a, b = call.args
+    if a.dim() < 2 or b.dim() < 2:
+        return None
+    found = _left(call, changes[0], b) if 0 in changes else None
+    if 1 in changes:
+        found = both(found, _right(call, changes.get(0, a), changes[1]))
+    return found
+
+
+def _left(call: Call, x: Change, b: Tensor) -> Change:
+    """A changed left factor: of low rank where a slab of the summed dimension has changed."""
+    out, rank = call.out, x.base.dim()
+    if x.dim == rank - 1 and b.dim() == 2:
+        if x.is_single:
+            rows = b[x.starts[0] : x.starts[0] + x.width]
+            delta = x.delta() @ rows
+        else:
+            rows = b[x.index(b.device)]  # (K, width, out)
+            flat = x.delta().reshape(x.K, -1, x.width)
+            delta = torch.bmm(flat, rows).view(x.K, *x.base.shape[:-1], -1)
+        return Change(out, x.K, difference=delta)
+    kept = x.dim is not None and x.dim < rank - 1 and rank == out.dim()
+    if kept and (b.dim() == 2 or x.dim == rank - 2):
+        return x.with_delta(out, times(x.delta(), b))
+    if kept and b.dim() == rank and b.shape[x.dim] == x.base.shape[x.dim]:  # type: ignore[index]
+        return x.with_delta(out, torch.matmul(x.delta(), x.restrict(b)))
+    return _spread(x.densify(), out, rank, lambda d: times(d, b))
+
+
+def _right(call: Call, a: Tensor | Change, x: Change) -> Change:
+    """A changed right factor: a slab of columns where a slab of b's columns has changed."""
+    out, rank = call.out, x.base.dim()
+    if isinstance(a, Change):
+        if x.dim is not None and x.dim != rank - 1:
+            x = x.densify()
+        new, delta = a.densify().new(), x.delta()
+        missing = new.dim() - delta.dim()
+        delta = delta.view(delta.shape[0], *[1] * max(missing, 0), *delta.shape[1:])
+        new = new.view(new.shape[0], *[1] * max(-missing, 0), *new.shape[1:])
+        return replace(x.with_delta(out, torch.matmul(new, delta)), dim=_columns(x, out))
+    if x.dim == rank - 2 and rank == 2:  # of the summed dimension: rank `width`
+        columns = a[..., x.index(a.device)].movedim(-2, 0)  # (K or 1, ..., width)
+        delta = x.delta()
+        if columns.shape[0] == 1:
+            return Change(out, x.K, difference=times(delta, columns[0], left=True))
+        flat = torch.bmm(columns.flatten(1, -2), delta)
+        return Change(out, x.K, difference=flat.view(x.K, *a.shape[:-1], -1))
+    if x.dim is not None and x.dim != rank - 1:
+        x = x.densify()
+    changed = _spread(replace(x, dim=None), out, rank, lambda d: times(d, a, left=True))
+    return replace(changed, dim=_columns(x, out), starts=x.starts, width=x.width)
+
+
+def _columns(x: Change, out: Tensor) -> int | None:
+    return None if x.is_dense else out.dim() - 1
+
+
+def _spread(x: Change, out: Tensor, rank: int, apply: Any) -> Change:
+    """Apply to stacked differences that may have fewer dimensions than the output."""
+    delta = x.delta()
+    missing = out.dim() - rank
+    delta = delta.view(delta.shape[0], *[1] * missing, *delta.shape[1:]) if missing > 0 else delta
+    return x.with_delta(out, apply(delta))
+
+
+def times(stack: Tensor, other: Tensor, left: bool = False) -> Tensor:
+    """``stack @ other``, or ``other @ stack``, for K stacked factors and one that they share.
+
+    The K factors are laid side by side where the other one has samples of its own: torch would
+    copy that K times.
+    """
+    K, rank = stack.shape[0], stack.dim() - 1
+    if left:
+        return times(stack.mT, other.mT).mT
+    if other.dim() == 2 or rank > other.dim() or stack.shape[1:-2] != other.shape[:-2]:
+        return torch.matmul(stack, other)
+    wide = stack.movedim(0, -3).flatten(-3, -2)  # (..., K * rows, summed)
+    found = torch.matmul(wide, other)
+    return found.unflatten(-2, (K, -1)).movedim(-3, 0)
+
+
+@rules.flow(torch.einsum)
+def einsum(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """One letter more, for the probes; linear where one operand alone has changed."""
+    equation = call.args[0]
+    if not isinstance(equation, str) or "..." in equation or "->" not in equation:
+        return None
+    nested = len(call.args) == 2 and isinstance(call.args[1], (list, tuple))
+    operands = list(call.args[1] if nested else call.args[1:])
+    changed = {key[1] if isinstance(key, tuple) else key - 1: x for key, x in changes.items()}
+    letter = next((c for c in ascii_letters if c not in equation), None)
+    if letter is None:
+        return None
+    inputs, output = equation.replace(" ", "").split("->")
+    terms = [(letter if i in changed else "") + term for i, term in enumerate(inputs.split(","))]
+    linear = len(changed) == 1
+    for i, x in changed.items():
+        operands[i] = x.densify().delta() if linear else x.densify().new()
+    found = torch.einsum(f"{','.join(terms)}->{letter}{output}", *operands)
+    K = next(iter(changed.values())).K
+    if linear:
+        return Change(call.out, K, difference=found)
+    return Change(call.out, K, values=found)
