@@ -66,6 +66,13 @@ def _links(graph: Graph, first: int, last: int) -> Iterator[int]:
         yield first
 
 
+def _is_whole(graph: Graph, live: Liveness, chain: fusion.Chain) -> bool:
+    """Are all activations of a chain computed as they were?"""
+    ends = [chain.last, chain.tail, chain.place and chain.place.tail]
+    last = max(end for end in ends if end is not None)
+    return all(live.is_whole(p) for p in (chain.head, *_links(graph, chain.head, last)))
+
+
 def _first(node: Node) -> int:
     return node.args[0].position if node.args and isinstance(node.args[0], Ref) else -1
 
@@ -77,7 +84,6 @@ def propagate(
     graph, live = run.graph, liveness(run)
     changes: dict[int, Any] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
-    chains = plan.chains if live.everything else {}
     skipped: set[int] = set()  # a fused chain answers for several nodes at once
     for position in plan.nodes:
         node = graph.nodes[position]
@@ -85,7 +91,9 @@ def propagate(
         touched = any(used in changes for used in node.uses)
         if position in skipped or not (enters or touched) or not live.reaches(position):
             continue
-        chain = chains.get(position)
+        chain = plan.chains.get(position)
+        if chain and not live.everything and not _is_whole(graph, live, chain):
+            chain = None
         fused = None
         if chain and enters and not touched:
             fused = fusion.enter(run, chain, plan.entries[position], moves, scratch)

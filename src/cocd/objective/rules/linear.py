@@ -51,6 +51,8 @@ def linear(call: Call, changes: dict[Any, Change]) -> Change | None:
     if dW is not None:
         old = call.argument(0, "input")
         found = both(found, _weight_changes(call, old if x is None else x, dW))
+    if db is not None and db.base.dim() != 1:
+        return None
     if db is not None:
         shape = (db.K, *[1] * (call.out.dim() - 1), -1)
         delta = db.delta().reshape(shape).expand(-1, *call.out.shape[:-1], -1)
