@@ -29,6 +29,7 @@ from .optim.baselines.mezo_log import MeZOLog
 from .optim.baselines.replay import replay
 from .optim.cocd import CoCD
 from .optim.coherent_gradient import CoherentGradient
+from .units import UnitGradient
 
 try:
     __version__ = version("cocd")
@@ -49,6 +50,7 @@ __all__ = [
     "RadiusWarning",
     "RestoreWarning",
     "SharedMemoryError",
+    "UnitGradient",
     "__version__",
     "baselines",
     "basis",

@@ -7,6 +7,7 @@ rule is checked against the closure the first time it is used. See CONTRIBUTING 
 
 from .objective.change import Change, dense, slab
 from .objective.registry import UNCHANGED, Call, Moves, rules, stacked
+from .units.rules import unit
 
 source = rules.source
 flow = rules.flow
@@ -23,4 +24,5 @@ __all__ = [
     "slab",
     "source",
     "stacked",
+    "unit",
 ]

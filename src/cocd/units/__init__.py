@@ -1,0 +1,5 @@
+"""Unit probes: gradients and training from forward passes that nudge single units."""
+
+from .unit_gradient import UnitGradient
+
+__all__ = ["UnitGradient"]

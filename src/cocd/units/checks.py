@@ -1,0 +1,136 @@
+"""Unit rules and replays are held against plain evaluations the first time they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from .batch import Batch
+from .layers import Layer
+from .tape import Nudges
+
+
+class Coupled(ValueError):
+    """One sample's loss depends on another's activations."""
+
+
+def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
+    """What is wrong with a layer's rule or its replay, or nothing; and the evaluations it took.
+
+    Two halves. The rule must be the transpose of what the call does with its parameters, which
+    needs no evaluation. And nudging the output by what a step of the parameters does to it must
+    change the losses as the step itself does, and no other sample's.
+    """
+    generator = torch.Generator().manual_seed(0)
+    if len(layer.calls) > 1:  # a step also moves the inputs of later calls: second order
+        radius /= 100
+    steps = _steps(batch, layer, radius, generator)
+    moved, slopes = [], []
+    for site in layer.calls:
+        with _moved(batch, steps):
+            again = site.again()
+        moved.append(again - site.again())
+        slopes.append(torch.randn(again.shape, generator=generator).to(again))
+    if layer.calls[0].parameters:
+        problem = _not_transposed(layer, steps, moved, slopes)
+        if problem:
+            return problem, 0
+    else:
+        moved = [radius * torch.sign(d) for d in slopes]
+    nudges = dict(zip(layer.sites, moved, strict=True))
+    here = batch.losses(Nudges(nudges)) - batch.base
+    _refuse_coupling(batch, layer, nudges)
+    if not steps or _used_elsewhere(batch, layer):
+        return "", 2
+    with _moved(batch, steps):
+        there = batch.losses(Nudges({})) - batch.base
+    size = float(there.abs().max())
+    if not float((here - there).abs().max()) <= 2e-2 * size + _noise(batch, layer):
+        return (
+            f"nudging its output changes the losses by {float(here.abs().max()):.6g}, moving its "
+            f"weights alike by {size:.6g}"
+        ), 3
+    return "", 3
+
+
+def _not_transposed(
+    layer: Layer, steps: dict[str, Tensor], moved: list[Tensor], slopes: list[Tensor]
+) -> str:
+    """<slopes of the parameters, their step> must be <slopes of the output, its step>."""
+    found = layer.slopes(torch.cat([d.reshape(-1) for d in slopes]))
+    by_rule = 0.0
+    for name, parameter in layer.calls[0].parameters.items():
+        if name not in found or found[name].shape != torch.Size(parameter.shape):
+            return f"its rule gives no slopes of {name} in its shape"
+        by_rule += float((found[name].double() * parameter.of(steps[parameter.name])).sum())
+    products = [d.double() * m for d, m in zip(slopes, moved, strict=True)]
+    by_call = float(sum(p.sum() for p in products))
+    size = float(sum(p.square().sum() for p in products)) ** 0.5
+    if not abs(by_rule - by_call) <= 2e-2 * size + 1e-12:
+        return f"its rule's slopes disagree with the call's ({by_rule:.6g}, {by_call:.6g})"
+    return ""
+
+
+def _used_elsewhere(batch: Batch, layer: Layer) -> bool:
+    """Is one of the parameters an argument of other calls, which its step would move, too?"""
+    own = {p.name for p in layer.calls[0].parameters.values()}
+    return any(
+        p.name in own
+        for i, site in enumerate(batch.recording.sites)
+        if i not in layer.sites
+        for p in site.parameters.values()
+    ) or bool(own & set(batch.recording.without_rule))
+
+
+def _noise(batch: Batch, layer: Layer) -> float:
+    wide = layer.calls[0].output.dtype == torch.float64
+    return (1e-10 if wide else 1e-4) * (1e-3 + float(batch.base.abs().max()))
+
+
+def _refuse_coupling(batch: Batch, layer: Layer, nudges: dict[int, Tensor]) -> None:
+    """Nudge every other sample: the losses of the rest must stay."""
+    if batch.samples < 2:
+        return
+    held = {
+        site: nudges[site] * (layout.owners % 2 == 0)
+        for site, layout in zip(layer.sites, layer.layouts, strict=True)
+    }
+    change = (batch.losses(Nudges(held)) - batch.base).abs()
+    if float(change[1::2].max()) > 1e-3 * float(change.max()) + _noise(batch, layer) / 10:
+        raise Coupled(
+            f"the losses of some samples change when {layer.name} is nudged in others alone: "
+            "samples are coupled in a way that has no rule; use cocd.CoCD or cocd.AutoCoCD for "
+            "this model"
+        )
+
+
+def _steps(
+    batch: Batch, layer: Layer, radius: float, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A step of random signs for each parameter, as long as moves the output by the radius."""
+    found = {}
+    for parameter in layer.calls[0].parameters.values():
+        whole = batch.parameters[parameter.name]
+        step = torch.zeros_like(whole)
+        signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
+        part = parameter.of(step)
+        inputs = max(1, part.numel() // max(layer.units, 1))
+        part += (signs * radius / inputs**0.5).to(part)
+        found[parameter.name] = step
+    return found
+
+
+@contextmanager
+def _moved(batch: Batch, steps: dict[str, Tensor]) -> Iterator[None]:
+    """With parameters moved; what stood there is written back bit for bit."""
+    saved = {name: batch.parameters[name].detach().clone() for name in steps}
+    try:
+        for name, step in steps.items():
+            batch.parameters[name].add_(step)
+        yield
+    finally:
+        for name, values in saved.items():
+            batch.parameters[name].copy_(values)

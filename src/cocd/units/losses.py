@@ -1,0 +1,158 @@
+"""The loss as a sum over samples: how much of it each sample contributes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Output, target -> what each sample adds to the loss, (N,) float64.
+Contributions = Callable[[Any, Any], Tensor]
+
+_BY_LABELS = (F.cross_entropy, F.nll_loss)
+_FUNCTIONS: dict[type[nn.Module], Any] = {
+    nn.MSELoss: F.mse_loss,
+    nn.L1Loss: F.l1_loss,
+    nn.HuberLoss: F.huber_loss,
+    nn.SmoothL1Loss: F.smooth_l1_loss,
+    nn.CrossEntropyLoss: F.cross_entropy,
+    nn.NLLLoss: F.nll_loss,
+    nn.BCELoss: F.binary_cross_entropy,
+    nn.BCEWithLogitsLoss: F.binary_cross_entropy_with_logits,
+    nn.PoissonNLLLoss: F.poisson_nll_loss,
+    nn.KLDivLoss: F.kl_div,
+    nn.SoftMarginLoss: F.soft_margin_loss,
+    nn.MultiLabelSoftMarginLoss: F.multilabel_soft_margin_loss,
+}
+_OPTIONS = {"delta", "beta", "weight", "ignore_index", "label_smoothing", "pos_weight", "log_input",
+            "full", "eps", "log_target"}  # fmt: skip
+_REMEDY = (
+    "give UnitGradient sample_losses=, a function of output and target that returns the loss of "
+    "each sample"
+)
+
+
+def contributions(loss_fn: Any, sample_losses: Any = None) -> Contributions:
+    """What each sample contributes to ``loss_fn(output, target)``, as far as it can be known.
+
+    Raises `ValueError` when called, where the contributions are not those of a mean or a sum.
+    """
+    if sample_losses is not None:
+        return partial(_averaged, sample_losses, loss_fn)
+    options: dict[str, Any] = {}
+    function = loss_fn
+    while isinstance(function, partial) and not function.args:
+        options, function = {**function.keywords, **options}, function.func
+    reduction = options.pop("reduction", None)
+    if type(function) in _FUNCTIONS and not options:
+        module, function = function, _FUNCTIONS[type(function)]
+        options = {k: v for k, v in vars(module).items() if k in _OPTIONS}
+        options |= {k: v for k, v in module._buffers.items() if k in _OPTIONS}
+        reduction = module.reduction
+    if function in _FUNCTIONS.values():
+        return partial(_standard, function, options, reduction or "mean")
+    if _takes_reduction(loss_fn):
+        return partial(_averaged, partial(loss_fn, reduction="none"), loss_fn)
+    return partial(_intercepted, loss_fn)
+
+
+def _takes_reduction(loss_fn: Any) -> bool:
+    try:
+        return "reduction" in inspect.signature(loss_fn).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _standard(
+    function: Any, options: dict[str, Any], reduction: str, output: Tensor, target: Any
+) -> Tensor:
+    """Of one of torch's losses; the mean of labels is weighted by class and leaves some out."""
+    each: Tensor = function(output, target, reduction="none", **options)
+    if each.dim() == 0:
+        raise ValueError(f"the loss of a single unbatched sample has no units; {_REMEDY}")
+    total = each.to(torch.float64)
+    if reduction == "sum":
+        return per_sample(total)
+    if reduction == "batchmean":
+        return per_sample(total) / output.shape[0]
+    if function in _BY_LABELS and not target.is_floating_point():
+        counted = target != options.get("ignore_index", -100)
+        weight = options.get("weight")
+        shares: Tensor = counted.double() if weight is None else weight[target * counted] * counted
+        return per_sample(total) / shares.sum(dtype=torch.float64)
+    return per_sample(total) / each.numel()
+
+
+def per_sample(each: Tensor) -> Tensor:
+    """(N, ...) -> (N,)."""
+    return torch.sum(each.flatten(1), 1) if each.dim() > 1 else each
+
+
+def _averaged(of_samples: Any, loss_fn: Any, output: Any, target: Any) -> Tensor:
+    """Of losses whose mean or sum is what `loss_fn` gives."""
+    each = of_samples(output, target)
+    if not isinstance(each, Tensor) or each.dim() == 0:
+        raise ValueError(f"sample_losses must return a loss for each sample; {_REMEDY}")
+    each = each.to(torch.float64)
+    if getattr(loss_fn, "reduction", "mean") == "sum":
+        return per_sample(each)
+    return per_sample(each) / each.numel()
+
+
+def _intercepted(loss_fn: Any, output: Any, target: Any) -> Tensor:
+    """Of a function of one's own that returns what one of torch's losses gives it."""
+    watch = _Watch()
+    with watch:
+        value = loss_fn(output, target)
+    if watch.last is None or watch.value is not value:
+        name = getattr(loss_fn, "__name__", type(loss_fn).__name__)
+        raise ValueError(
+            f"loss_fn={name} is not known to be a mean or a sum over samples; {_REMEDY}"
+        )
+    function, args, kwargs = watch.last
+    named = inspect.signature(function).bind(*args, **kwargs).arguments
+    options = {k: v for k, v in named.items() if k in _OPTIONS}
+    reduction = named.get("reduction", "mean")
+    return _standard(function, options, reduction, named["input"], named["target"])
+
+
+class _Watch(torch.overrides.TorchFunctionMode):
+    """Remembers the last of torch's losses that was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+        self.value: Any = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in _FUNCTIONS.values():
+            self.last, self.value = (func, args, kwargs or {}), out
+        return out
+
+
+def checked(found: Tensor, loss: float, samples: int, name: str) -> float:
+    """A factor that makes the contributions sum to the loss: 1, or N where they are its mean's.
+
+    `found` are those of the unperturbed pass. Raises `ValueError` where neither is the loss.
+    """
+    if found.dim() != 1 or len(found) % samples:
+        raise ValueError(
+            f"{name} gives {tuple(found.shape)} losses for {samples} samples, so samples cannot be "
+            f"told apart; {_REMEDY}"
+        )
+    total, noise = float(found.sum()), 1e-3 * float(found.abs().sum()) + 1e-12
+    for factor in (1, found.numel(), samples):
+        if abs(total * factor - loss) <= noise * factor:
+            return float(factor)
+    raise ValueError(
+        f"the losses of the samples add up to {total:.6g} while {name} gives {loss:.6g}: it is "
+        f"neither their mean nor their sum; {_REMEDY}"
+    )

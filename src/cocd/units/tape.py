@@ -1,0 +1,348 @@
+"""A forward pass as torch's overrides see it: recorded once, then walked again with nudges.
+
+Nothing is installed on the model: a `TorchFunctionMode` sees every call of every forward, however
+it is written, and is gone when the ``with`` block is left.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .recurrent import UNROLLED
+from .rules import RULES, UnitRule
+
+_DROPOUTS: dict[Any, str] = {
+    F.dropout: "input p training inplace",
+    torch.dropout: "input p training",
+    F.dropout1d: "input p training inplace",
+    F.dropout2d: "input p training inplace",
+    F.dropout3d: "input p training inplace",
+    F.alpha_dropout: "input p training inplace",
+    F.feature_alpha_dropout: "input p training inplace",
+}
+# Multi-head attention calls what has rules; torch's own shows it to overrides as one call. This is
+# the same code, which does not ask.
+_ATTENTION = types.FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**F.multi_head_attention_forward.__globals__, "has_torch_function": lambda *_: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+_OPENED: dict[Any, Callable[..., Any]] = {F.multi_head_attention_forward: _ATTENTION, **UNROLLED}
+
+
+# x += y binds x again: a stack of nudged values may not be written into one of plain values.
+_REBOUND: dict[Any, Any] = {
+    getattr(Tensor, f"__i{name}__"): getattr(Tensor, f"__{name}__")
+    for name in ("add", "sub", "mul", "truediv")
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A trainable parameter, or the part of it that a view shows."""
+
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The same part of a tensor that lies in memory as the parameter does."""
+        return tensor.as_strided(self.shape, self.stride, self.offset)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.name, self.shape, self.stride, self.offset)
+
+
+@dataclass(eq=False)
+class Site:
+    """One call whose output depends on parameters by a rule."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    rule: UnitRule
+    arguments: dict[str, Any]
+    parameters: dict[str, Parameter]
+    output: Tensor
+    scale: float  # root mean square of the output
+    version: int  # of the input, to notice if it is written to later
+    statistics: tuple[Tensor, Tensor] | None = None  # of a batch norm in train mode
+
+    @property
+    def input(self) -> Tensor:
+        names = ("input", "other", "input1")
+        given = [
+            self.arguments[n] for n in names if n not in self.parameters and n in self.arguments
+        ]
+        return next((t for t in given if isinstance(t, Tensor)), self.output)
+
+    def again(self) -> Tensor:
+        """The call once more, with its parameters as they are now."""
+        if self.statistics is None:
+            out: Tensor = self.function(*self.args, **self.kwargs)
+            return out
+        return self.normalise(self.input)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """A batch norm in train mode, with the statistics of the recorded batch."""
+        assert self.statistics is not None
+        mean, inverse = self.statistics
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        out = (x - mean) * inverse
+        if (weight := self.arguments.get("weight")) is not None:
+            out = out * weight.view(shape)
+        if (bias := self.arguments.get("bias")) is not None:
+            out = out + bias.view(shape)
+        return out
+
+    @property
+    def written(self) -> bool:
+        return self.input._version != self.version
+
+
+@dataclass(eq=False)
+class Call:
+    """Any other call, to see how one tensor becomes the next."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any
+    site: Site | None = None
+    noise: Tensor | None = None
+
+
+class _Walk(TorchFunctionMode):
+    """What recording and replaying have in common: which calls are opened and which matter."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if _hashable(func) and func in _OPENED:
+            try:
+                with self:
+                    return _OPENED[func](*args, **kwargs)
+            except NotImplementedError:  # a form that it has not; its parameters have no rule
+                return self.other(func, args, kwargs)
+        if _hashable(func) and func in _DROPOUTS:
+            named = {**dict(zip(_DROPOUTS[func].split(), args, strict=False)), **kwargs}
+            if named.get("training", True) and named.get("p", 0.5) > 0:
+                return self.dropout(func, named)
+        rule = RULES.get(func) if _hashable(func) else None
+        if rule is None:
+            return self.other(func, args, kwargs)
+        return self.ruled(func, rule, args, kwargs)
+
+    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+        raise NotImplementedError
+
+    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def ruled(
+        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        raise NotImplementedError
+
+
+def _hashable(func: Any) -> bool:
+    try:
+        hash(func)
+    except TypeError:
+        return False
+    return True
+
+
+def normalises_batch(func: Any, named: Mapping[str, Any]) -> bool:
+    """Is this a batch norm that takes the statistics of the batch?"""
+    return func is F.batch_norm and bool(named.get("training"))
+
+
+class Recording(_Walk):
+    """The unperturbed pass: sites in order, the calls between them, parameters without a rule."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._names = {id(p): name for name, p in parameters.items()}
+        self.sites: list[Site] = []
+        self.calls: list[Call] = []
+        self.noise: list[Tensor] = []
+        self.seen: set[str] = set()
+        self.without_rule: dict[str, str] = {}  # parameter -> the call that has none
+
+    def parameter(self, value: Any) -> Parameter | None:
+        """The trainable parameter that this is, or that it is a view of."""
+        if not isinstance(value, Tensor):
+            return None
+        whole = value if value._base is None else value._base
+        name = self._names.get(id(whole))
+        if name is None or value.dtype != whole.dtype:
+            return None
+        offset = int(value.storage_offset()) - int(whole.storage_offset())
+        return Parameter(name, tuple(value.shape), value.stride(), offset)
+
+    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+        x = named.pop("input")
+        named.pop("inplace", None)
+        named["training"] = True
+        # What it multiplies with; the alpha forms also add something.
+        if func in (F.alpha_dropout, F.feature_alpha_dropout):
+            state = torch.get_rng_state()
+            shift = func(torch.zeros_like(x), **named)
+            torch.set_rng_state(state)
+            mask = func(torch.ones_like(x), **named) - shift
+            self.noise += [mask, shift]
+            out: Tensor = x * mask + shift
+        else:
+            mask = func(torch.ones_like(x), **named)
+            self.noise.append(mask)
+            out = x * mask
+        self.calls.append(Call(func, (x,), {}, out, noise=mask))
+        return out
+
+    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        out = func(*args, **kwargs)
+        self._note(func, args, kwargs, out)
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        if not any(isinstance(t, Tensor) for t in _flat(out)):
+            return  # a size, a flag
+        self.calls.append(Call(func, args, kwargs, out))
+        for value in _flat((args, tuple(kwargs.values()))):
+            found = self.parameter(value)
+            if found is not None:
+                self.seen.add(found.name)
+                if not all(o is value or self.parameter(o) for o in _flat(out)):
+                    name = getattr(func, "__name__", str(func))
+                    self.without_rule.setdefault(found.name, f"no unit rule for {name}")
+
+    def ruled(
+        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        named = rule.bind(args, kwargs)
+        parameters = {n: p for n in rule.parameters if (p := self.parameter(named.get(n)))}
+        batch = normalises_batch(func, named)
+        if not parameters and not batch:
+            return self.other(func, args, kwargs)
+        statistics = _statistics(named["input"], named.get("eps", 1e-5)) if batch else None
+        out = func(*args, **kwargs)
+        self.seen |= {p.name for p in parameters.values()}
+        scale = (
+            float(out.detach().square().mean(dtype=torch.float32).sqrt()) if out.numel() else 0.0
+        )
+        site = Site(func, args, kwargs, rule, named, parameters, out, scale, 0, statistics)
+        site.version = site.input._version
+        self.sites.append(site)
+        self.calls.append(Call(func, args, kwargs, out, site))
+        return out
+
+
+def _statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and one over the deviation of every channel, shaped to be broadcast over x."""
+    var, mean = torch.var_mean(x, [i for i in range(x.dim()) if i != 1], correction=0, keepdim=True)
+    return mean, (var + eps).rsqrt()
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in _flat(item)]
+    return [value]
+
+
+class Diverged(Exception):
+    """The forward did not make the calls that it made when it was recorded."""
+
+
+@dataclass
+class Nudges:
+    """What is added to the outputs of sites, by position in the recording."""
+
+    added: dict[int, Tensor]
+    pulls: dict[int, Tensor] = field(default_factory=dict)  # see `Replay.pulled`
+
+
+class Replay(_Walk):
+    """The same pass with nudged outputs.
+
+    Masks are those of the recording, and so are the statistics of batch norms: what their change
+    does to the loss is in `pulled`, a linear term.
+    """
+
+    def __init__(self, recording: Recording, nudges: Nudges) -> None:
+        super().__init__()
+        self._recording = recording
+        self._nudges = nudges
+        self._site = self._noise = 0
+        self.pulled: Tensor | float = 0.0  # per sample
+
+    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+        mask = self._next_noise()
+        if func in (F.alpha_dropout, F.feature_alpha_dropout):
+            shifted: Tensor = named["input"] * mask + self._next_noise()
+            return shifted
+        dropped: Tensor = named["input"] * mask
+        return dropped
+
+    def _next_noise(self) -> Tensor:
+        self._noise += 1
+        if self._noise > len(self._recording.noise):
+            raise Diverged("more dropouts than when it was recorded")
+        return self._recording.noise[self._noise - 1]
+
+    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if kwargs.get("inplace"):  # what is kept of the recording must not be written to
+            kwargs = {**kwargs, "inplace": False}
+        return (
+            _REBOUND.get(func, func)(*args, **kwargs) if _hashable(func) else func(*args, **kwargs)
+        )
+
+    def ruled(
+        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        named = rule.bind(args, kwargs)
+        batch = normalises_batch(func, named)
+        recording = self._recording
+        if not batch and not any(recording.parameter(named.get(n)) for n in rule.parameters):
+            return self.other(func, args, kwargs)
+        position = self._site
+        self._site += 1
+        if position >= len(recording.sites) or recording.sites[position].rule is not rule:
+            raise Diverged("other layers than when it was recorded")
+        site = recording.sites[position]
+        out = self._normalise(site, position, named) if batch else func(*args, **kwargs)
+        nudge = self._nudges.added.get(position)
+        if nudge is not None:
+            if nudge.shape != out.shape:
+                raise Diverged("a layer's output has another shape than when it was recorded")
+            out = out + nudge
+        return out
+
+    def _normalise(self, site: Site, position: int, named: Mapping[str, Any]) -> Tensor:
+        x = named["input"]
+        pull = self._nudges.pulls.get(position)
+        if pull is not None:
+            moved = (x - site.arguments["input"]) * pull
+            self.pulled = self.pulled + moved.flatten(1).sum(1, dtype=torch.float64)
+        return site.normalise(x)
+
+    def finish(self) -> None:
+        """All calls have been made, or the recording is not of this forward."""
+        if self._site != len(self._recording.sites) or self._noise != len(self._recording.noise):
+            raise Diverged("fewer calls than when it was recorded")
+
+
+def modules_of(*candidates: Any) -> list[nn.Module]:
+    """Those that are modules, whose buffers an evaluation may change."""
+    return [c for c in candidates if isinstance(c, nn.Module)]
