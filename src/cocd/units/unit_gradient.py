@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..errors import EngineWarning, NonFiniteLoss, NonFiniteWarning
+from ..objective.closure import sequential
 from ..parts.evaluation import Evaluations
-from ..parts.probe import sequential
-from ..parts.validation import NONFINITE, check_choice, check_count, check_group
+from ..parts.validation import NONFINITE, check_choice, check_count, check_difference, check_group
 from ..parts.warn import warn
 from .batch import Batch
 from .checks import Coupled, problem_with
@@ -104,7 +104,8 @@ class UnitGradient:
         check_group({"decay": decay} if eps is None else {"decay": decay, "eps": eps})
         self.decay = float(decay)
         self.eps = None if eps is None else float(eps)
-        self.difference = check_choice("difference", difference, ("forward", "central"))
+        check_choice("difference", difference, ("forward", "central"))
+        self.difference = check_difference(difference)
         self.positions = check_count("positions", positions)
         self.nonfinite = check_choice("nonfinite", nonfinite, NONFINITE)
         self.sample_losses = sample_losses
@@ -235,7 +236,7 @@ class UnitGradient:
         signs = signs.to(batch.base.dtype)
         central = self.difference == "central"
         changes = batch.changes(layer, index, signs * r, pulls, central)
-        evaluate.count += K * (2 if central else 1)
+        evaluate.charge(K * (2 if central else 1))
         good = changes.isfinite().all(1)
         changes = torch.where(good.unsqueeze(1), changes, 0)
         weight = cells / (Q * r * (K if self.directions else 1))
