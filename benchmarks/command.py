@@ -16,6 +16,7 @@ SUBJECTS = {
     "precision": ("benchmarks.precision", "errors of float32 differences against float64"),
     "overhead": ("benchmarks.overhead", "a step beside the bare evaluations that it makes"),
     "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
+    "mezo": ("benchmarks.mezo", "a step of MeZO beside the loop by which it is known"),
     "blackbox": ("benchmarks.blackbox.options", "cocd.minimize beside its peers"),
 }
 

@@ -14,7 +14,7 @@ from cocd_paper import networks, peak
 from torch import nn
 
 import cocd
-from benchmarks import blocks, command, engines, overhead, precision, report, scaling
+from benchmarks import blocks, command, engines, mezo, overhead, precision, report, scaling
 from benchmarks.lane import ENGINES, Lane, accelerator
 from benchmarks.workloads import RESNET, SARCOS, WORKLOADS
 
@@ -352,3 +352,24 @@ def test_networks_take_an_activation():
 def test_networks_refuse_what_they_cannot_build(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+# --- mezo ---------------------------------------------------------------------------------
+
+
+def test_mezo_stands_beside_the_loops_written_by_hand():
+    rows = mezo.mezo(mezo.QUICK, rounds=1)
+    ways = ["cocd", "official", "in place", "two evaluations"]
+    assert [row["way"] for row in rows] == 2 * ways
+    assert all(row["seconds"] > 0 and row["largest"] > 0 for row in rows)
+    assert [row["ratio"] for row in rows if row["way"] == "official"] == [1.0, 1.0]
+    assert len(mezo.table(rows)[1]) == 8
+
+
+@pytest.mark.parametrize("step", [mezo.official_step, mezo.in_place_step])
+def test_loop_written_by_hand_descends(step):
+    x = torch.nn.Parameter(torch.full((40,), 3.0))
+    start = x.detach().clone()
+    torch.manual_seed(3)
+    step([x], lambda: 1e3 * (x**2).sum())
+    assert float((x - start).norm()) > 1e-3 and float((x**2).sum()) < float((start**2).sum())

@@ -30,6 +30,7 @@ COMMANDS = (
     Command("data", "find or download the paper's data", "cocd_paper.data.command"),
     Command("list", "the plans, and what each costs here", "cocd_paper.listing"),
     Command("reproduce", "run the experiments of a table or figure", "cocd_paper.reproduce"),
+    Command("llm", "fine-tune a language model by forward passes", "cocd_paper.llm.command"),
     Command("report", "rows as tables, figures and a page", "cocd_paper.report.command"),
 )
 

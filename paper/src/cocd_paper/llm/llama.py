@@ -104,7 +104,8 @@ class Llama(nn.Module):
 
     def forward(self, prompts: Prompts) -> Tensor:
         """Logits of the label words for the token after each prompt."""
-        return Tail(self, 0)(prompts._replace(x=self.embedding(prompts.x)))
+        logits: Tensor = Tail(self, 0)(prompts._replace(x=self.embedding(prompts.x)))
+        return logits
 
 
 class Tail(nn.Module):
@@ -117,7 +118,7 @@ class Tail(nn.Module):
     def __init__(self, model: Llama, start: float) -> None:
         super().__init__()
         self.start = start
-        self.blocks = model.blocks[int(start) :]
+        self.blocks: list[Block] = [*model.blocks][int(start) :]  # type: ignore[list-item]
         self.norm, self.head = model.norm, model.head
 
     def forward(self, prompts: Prompts) -> Tensor:
@@ -129,7 +130,8 @@ class Tail(nn.Module):
                 x = block.feed(x)
             else:
                 x = block(prompts._replace(x=x), only_last)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
 
 def prompts_of(rows: list[list[int]], shape: Shape) -> Prompts:

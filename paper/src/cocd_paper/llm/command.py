@@ -1,0 +1,84 @@
+"""``cocd-paper llm``: fine-tune stories15M on TREC by forward passes; one JSON line a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..plans import llm as plan
+from ..plans.llm import Row
+from .table import best, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--model", type=Path, help="a llama2.c checkpoint, such as stories15M.bin")
+    parser.add_argument("--tokenizer", type=Path, help="its tokenizer.bin")
+    parser.add_argument("--trec", type=Path, help="the folder of TREC.train.all and TREC.test.all")
+    parser.add_argument("--rows", type=Path, default=Path("llm.jsonl"), help="%(default)s")
+    parser.add_argument("--subset", nargs="+", choices=plan.SUBSETS, default=[*plan.SUBSETS])
+    parser.add_argument("--method", nargs="+", choices=plan.METHODS, default=[*plan.METHODS])
+    parser.add_argument("--seed", nargs="+", type=int, default=[0])
+    parser.add_argument("--evaluations", type=int, default=plan.EVALUATIONS)
+    parser.add_argument("--table", action="store_true", help="show the rows there are, run nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the rows that are not there yet, one after the other; then show them."""
+    rows = read(args.rows)
+    if not args.table:
+        if missing := [f"--{n}" for n in ("model", "tokenizer", "trec") if not getattr(args, n)]:
+            print(f"cocd-paper: llm needs {' and '.join(missing)}")
+            return 2
+        from .training import Materials, train
+
+        torch.set_num_threads(1)
+        materials = Materials(args.model, args.tokenizer, args.trec)
+
+        def make(row: Row) -> None:
+            if row.key not in rows:
+                rows[row.key] = found = train(row, materials)
+                with args.rows.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+                print(f"{row.key}: {found['loss']} dev {found['dev']} {found['seconds']} s")
+
+        for subset, method in plan.pairs(args.subset, args.method):
+            make_pair(subset, method, args.evaluations, args.seed, rows, make)
+    print(table(list(rows.values())))
+    return 0
+
+
+def make_pair(
+    subset: str,
+    method: str,
+    evaluations: int,
+    seeds: list[int],
+    rows: dict[str, dict[str, Any]],
+    make: Callable[[Row], None],
+) -> None:
+    """Choose the learning rate, then run at that one."""
+    lr = 0.0
+    if method not in plan.WITHOUT_RATE:
+        tuning = plan.tuning(subset, method, evaluations, plan.GRID)
+        for row in tuning:
+            make(row)
+        lr = best([rows[row.key] for row in tuning])["lr"]
+        finer = plan.tuning(subset, method, evaluations, plan.between(lr))
+        for row in finer:
+            make(row)
+        lr = best([rows[row.key] for row in [*tuning, *finer]])["lr"]
+    for row in plan.runs(subset, method, lr, evaluations, seeds):
+        make(row)
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows there are, by their keys."""
+    if not path.exists():
+        return {}
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return {Row(**{n: row[n] for n in Row._fields}).key: row for row in found}
