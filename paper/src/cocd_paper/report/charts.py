@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log10
 
-from ..style.colours import colour, ramp, shade
 from . import paper, text
-from .series import Point, Series, Spread, sort_key
+from .colours import colour, ramp, shade
+from .series import Point, Series, sort_key
 
 _SPAN = 20.0  # largest over smallest value from which an axis is logarithmic
 # Several series of one method: by darkness if a setting is varied, else by the kind of line, too.
@@ -81,40 +81,20 @@ class Chart:
     title: str
     panels: tuple[Panel, ...]
     columns: int = 2
-    caption: str = ""
 
 
 def curves(
     series: Sequence[Series],
     y: str = "metric",
     x: str = "epoch",
-    *,
-    names: Sequence[str] | None = None,
-    colours: Sequence[tuple[str, str]] | None = None,
 ) -> tuple[Curve, ...]:
     """A curve for each series that has points."""
     made = []
-    named = names or text.names(list(series))
-    coloured = colours or palette(series)
-    for s, name, (tint, dash) in zip(series, named, coloured, strict=True):
-        points = tuple(s.curve(y, x))
-        if points:
-            made.append(Curve(name, tint, points, dash, ended(s), not s.diverged))
+    for s, name, (tint, dash) in zip(series, text.names(series), palette(series), strict=True):
+        if points := tuple(s.curve(y, x)):
+            how = "diverged" if s.diverged else s.status if s.status == "unfinished" else ""
+            made.append(Curve(name, tint, points, dash, how, not s.diverged))
     return tuple(made)
-
-
-def ended(series: Series) -> str:
-    """How a series ended, unless it did as planned."""
-    count = len(series.results)
-    parts = []
-    if series.diverged:
-        when = text.listed(str(r.last.get("epoch", 0)) for r in series.diverged)
-        who = f" ({len(series.diverged)} of {count} seeds)" if count > 1 else ""
-        parts.append(f"diverged in epoch {when}{who}")
-    open_ones = [r for r in series.results if r.status == "unfinished"]
-    if open_ones:
-        parts.append(f"unfinished: {text.listed(r.progress for r in open_ones)}")
-    return "; ".join(parts)
 
 
 def palette(series: Sequence[Series]) -> list[tuple[str, str]]:
@@ -189,17 +169,9 @@ def paper_lines(series: Iterable[Series]) -> tuple[Line, ...]:
     """The paper's numbers for the series that repeat its settings on its data."""
     found: dict[str, Line] = {}
     for s in series:
-        known = None if s.run["smoke"] else paper.entry(s.task, s.method, s.settings)
+        known = paper.known(s)
         if known is not None:
             shown = text.metric(known.metric, accuracy=s.accuracy)
             name = f"paper: {s.method.upper().replace('COCD', 'CoCD')} {shown}"
             found[s.method] = Line(name, colour(s.method), known.metric)
     return tuple(found.values())
-
-
-def measured(
-    name: str, tint: str, values: Iterable[tuple[float, Sequence[float]]], dash: str = ""
-) -> Curve:
-    """A curve of values that are not from epochs: (x, values over the seeds)."""
-    points = tuple(Point(x, Spread(tuple(ys))) for x, ys in sorted(values) if ys)
-    return Curve(name, tint, points, dash)

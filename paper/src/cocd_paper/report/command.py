@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ..cli import writable
 from . import figures
-from .markdown import markdown
+from .markdown import fill
 from .page import page
-from .read import Rows, read
+from .read import read
 from .sections import Section, sections
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--markdown",
         type=Path,
         metavar="FILE",
-        help="write a page of documentation, too, with its pictures in figures/ beside it",
+        help="renew the tables of this page of documentation, and its pictures in figures/ beside",
     )
 
 
@@ -35,47 +35,38 @@ def run(args: argparse.Namespace) -> int:
     try:
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; give a folder")
-        if args.markdown is not None and args.markdown.is_dir():
-            raise ValueError(f"--markdown {args.markdown} is a folder; name a file in it")
+        if args.markdown is not None and not args.markdown.is_file():
+            raise ValueError(f"--markdown {args.markdown} is not a file; name a page with tables")
         rows = read(args.folder)
         for problem in rows.problems:
             print(f"cocd-paper report: {problem}", file=sys.stderr)
         if not rows.results:
             raise ValueError(f"there are no rows below {args.folder}: run a plan first")
         made = sections(rows.results)
+        file = out / "index.html"
         with writable("--out", out):
-            page_file = write(rows, made, out)
-        print(page_file)
+            out.mkdir(parents=True, exist_ok=True)
+            draw(made, out / "figures", ("png", "svg"))
+            file.write_text(page(rows, made), encoding="utf-8")
+        print(file)
         if args.markdown is not None:
             with writable("--markdown", args.markdown):
-                print(write_markdown(rows, made, args.markdown))
+                text = fill(args.markdown.read_text(encoding="utf-8"), made)
+                draw(made, args.markdown.parent / "figures", ("svg",))
+                args.markdown.write_text(text, encoding="utf-8")
+            print(args.markdown)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
         print(f"cocd-paper report: {error}", file=sys.stderr)
         return 2
-    if args.open and not webbrowser.open(page_file.resolve().as_uri()):
-        print(f"cocd-paper report: no browser found; open {page_file} by hand", file=sys.stderr)
+    if args.open and not webbrowser.open(file.resolve().as_uri()):
+        print(f"cocd-paper report: no browser found; open {file} by hand", file=sys.stderr)
     return 0
 
 
-def write(rows: Rows, made: Sequence[Section], out: Path) -> Path:
-    """The page and all figures below `out`; gives the page."""
-    out.mkdir(parents=True, exist_ok=True)
+def draw(made: Sequence[Section], folder: Path, kinds: Sequence[str]) -> None:
+    """All charts, as pictures of these kinds."""
     for section in made:
-        for chart in (*section.charts, *section.coherence.most):  # the rest is on the page alone
-            figures.write(chart, out / "figures")
-    file = out / "index.html"
-    file.write_text(page(rows, made), encoding="utf-8")
-    return file
-
-
-def write_markdown(rows: Rows, made: Sequence[Section], file: Path) -> Path:
-    """The page of documentation and the pictures that it shows; gives the page."""
-    folder = file.parent / "figures"
-    for section in made:
-        for chart in (*section.charts, *section.coherence.most):
-            figures.write(chart, folder, kinds=("svg",))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(markdown(rows, made), encoding="utf-8")
-    return file
+        for chart in section.charts:
+            figures.write(chart, folder, kinds)

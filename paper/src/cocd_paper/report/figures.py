@@ -21,8 +21,6 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from ..style.axes import bare
-from . import text
 from .charts import Chart, Curve, Panel
 
 # A hash salt instead of random identities, text as shapes: the same picture everywhere.
@@ -82,7 +80,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
     if panel.log_x and len(places) <= _TICKS:
         axes.xaxis.set_major_locator(FixedLocator(places))
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.tick(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
     if panel.percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     elif panel.log_y:
@@ -93,12 +91,25 @@ def _panel(axes: Axes, panel: Panel) -> None:
             if decades < 0.9
             else LogLocator(subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.5 else (1,))
         )
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text.tick(value)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    bare(axes)
+    axes.tick_params(which="both", labelsize=9, length=0)
+    axes.grid(color="#e5e5e5", lw=0.8)
     axes.grid(which="minor", visible=False)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
     if panel.curves:
         _legend(axes)
+
+
+def tick(value: float) -> str:
+    """A place on an axis.
+
+    >>> [tick(v) for v in (0, 0.1, 2048, 2_500_000, 1e7)]
+    ['0', '0.1', '2,048', '2.5 M', '10 M']
+    """
+    return f"{value / 1e6:,.10g} M" if abs(value) >= 1e6 else f"{value:,.10g}"
 
 
 def _legend(axes: Axes) -> None:

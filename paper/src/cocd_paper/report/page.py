@@ -1,213 +1,153 @@
-"""The report as one HTML file that needs nothing else: no network, no server."""
+"""The report as one HTML file that needs nothing else: no network, no server.
+
+The charts are Plotly's, whose script is embedded; `page.html` is a template of jinja2.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Sequence
-from html import escape
-from typing import Any
+from collections.abc import Sequence
+from math import ceil, log10
 
-from ..style.page import asset, style
-from .charts import Chart, Panel
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from plotly.offline import get_plotlyjs
+from plotly.subplots import make_subplots
+
+from .charts import Chart, Curve, Line, Panel
 from .read import Rows
 from .sections import Section
-from .series import Point
-from .tables import Table
 
-_DIGITS = 7  # significant digits of the numbers in the page
+_HEIGHT = 380  # of a row of panels
+_CONFIG = {"displaylogo": False, "responsive": True, "scrollZoom": False}
 
 
 def page(rows: Rows, sections: Sequence[Section]) -> str:
     """The page as text."""
-    parts = {
-        "style": style() + _asset("page.css"),
-        "summary": _summary(rows),
-        "contents": _contents(sections),
-        "sections": "".join(map(_section, sections)),
-        "problems": _problems(rows),
-        "footer": _footer(rows),
-        "data": _data(sections),
-        "script": _asset("chart.js"),
-    }
-    # One pass: what rows say is never taken for a place in the template.
-    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], _asset("page.html"))
-
-
-def _asset(name: str) -> str:
-    return asset(__package__ or "", f"assets/{name}")
-
-
-def _summary(rows: Rows) -> str:
-    count = len(rows.results)
-    plans = len({r.run["plan"] for r in rows.results})
-    unfinished = sum(r.status == "unfinished" for r in rows.results)
-    diverged = sum(r.status == "diverged" for r in rows.results)
-    text = f"{count} run{'s' * (count != 1)} of {plans} plan{'s' * (plans != 1)}"
-    text += f"; {diverged} diverged" if diverged else ""
-    text += f"; {unfinished} not finished yet" if unfinished else ""
-    return f'<p class="lead">{text}.</p>'
-
-
-def _contents(sections: Sequence[Section]) -> str:
-    items = "".join(f'<li><a href="#{escape(s.name)}">{escape(s.title)}</a></li>' for s in sections)
-    return f"<ul>{items}</ul>"
-
-
-def _section(section: Section) -> str:
-    name = escape(section.name)
-    parts = [f'<section id="{name}"><h2>{escape(section.title)}</h2>']
-    if section.about:
-        parts.append(f'<p class="about">{escape(section.about)}</p>')
-    parts.append("".join(f'<p class="caution">{escape(text)}</p>' for text in section.cautions))
-    if section.notes:
-        parts.append(f'<p class="about">{escape(" ".join(section.notes))}</p>')
-    command = "".join(f"<code>{escape(text)}</code>" for text in section.commands)
-    command = f'<div class="command">{command}</div>' if command else ""
-    tables = [_table(table) for table in section.tables]
-    charts = [_figure(chart, command) for chart in section.charts]
-    parts += charts + tables if section.figure_first else tables + charts
-    if section.sentences:
-        parts.append(f"<h3>What the rows say</h3>{_list(section.sentences)}")
-    if section.against_paper:
-        parts.append(f"<h3>Beside the paper</h3>{_list(section.against_paper)}")
-    if not section.charts:
-        parts.append(command)
-    parts += [_figure(chart, command) for chart in section.coherence.most]
-    if section.coherence.rest:
-        inner = "".join(_figure(chart, command) for chart in section.coherence.rest)
-        parts.append(_details("More on coherence, also by tensor", inner))
-    if count := len(section.runs.rows):
-        label = f"Settings of {'all ' * (count > 1)}{count} run{'s' * (count != 1)}"
-        parts.append(_details(label, _table(section.runs, titled=False)))
-    parts.append("</section>")
-    return "".join(parts)
-
-
-def _list(sentences: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_sentence(text)}</li>' for text in sentences)}</ul>"
-
-
-def _whole(text: str) -> str:
-    """Escaped; a number and its per cent sign stay on one line."""
-    return escape(text).replace(" %", "\u00a0%")
-
-
-def _sentence(text: str) -> str:
-    """What it is about in bold."""
-    text = _whole(text)
-    head, colon, rest = text.partition(": ")
-    return f"<b>{head}{colon}</b>{rest}" if colon else text
-
-
-def _details(label: str, inner: str) -> str:
-    return f"<details><summary>{escape(label)}</summary>{inner}</details>"
-
-
-def _figure(chart: Chart, command: str) -> str:
-    title, columns = escape(chart.title), min(chart.columns, len(chart.panels))
-    return (
-        f'<figure class="chart" data-columns="{columns}" data-chart="{escape(chart.name)}">'
-        f'<figcaption>{title}{command}</figcaption><div class="panels"></div></figure>'
+    environment = Environment(
+        loader=PackageLoader("cocd_paper.report", "."),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        rows=rows,
+        sections=sections,
+        plots={c.name: _html(c) for s in sections for c in s.charts},
+        plotly=get_plotlyjs(),
+        versions=sorted({_pairs(r.run[key]) for r in rows.results for key in _ABOUT} - {""}),
     )
 
 
-def _table(table: Table, *, titled: bool = True) -> str:
-    def cells(row: Sequence[str], tag: str) -> str:
-        return "".join(
-            f"<{tag}{' class=w' if i < table.words else ''}>{_whole(cell)}</{tag}>"
-            for i, cell in enumerate(row)
+_ABOUT = ("versions", "machine")
+
+
+def _pairs(values: object) -> str:
+    items = values.items() if isinstance(values, dict) else ()
+    return ", ".join(f"{key} {value}" for key, value in sorted(items))
+
+
+def _html(chart: Chart) -> str:
+    html: str = figure(chart).to_html(
+        full_html=False, include_plotlyjs=False, div_id=f"chart-{chart.name}", config=_CONFIG
+    )
+    return html
+
+
+def figure(chart: Chart) -> go.Figure:
+    """The chart as a figure of Plotly, with a button for logarithmic axes."""
+    columns = min(chart.columns, len(chart.panels))
+    rows = ceil(len(chart.panels) / columns)
+    made = make_subplots(rows, columns, subplot_titles=[panel.title for panel in chart.panels])
+    known: set[str] = set()
+    for i, panel in enumerate(chart.panels):
+        place = {"row": i // columns + 1, "col": i % columns + 1}
+        for curve in panel.curves:
+            for trace in _traces(curve, panel, known):
+                made.add_trace(trace, **place)
+        for line in panel.lines:
+            made.add_trace(_across(line, panel), **place)
+        made.update_xaxes(title_text=panel.x, type="log" if panel.log_x else "linear", **place)
+        made.update_yaxes(
+            title_text=panel.y,
+            type="log" if panel.log_y else "linear",
+            tickformat=".0%" if panel.percent else None,
+            range=[log10(y) for y in panel.y_range] if panel.log_y else panel.y_range,
+            **place,
         )
-
-    body = "".join(
-        f"<tr{_classes(table, i)}>{cells(row, 'td')}</tr>" for i, row in enumerate(table.rows)
-    )
-    title = f"<caption>{escape(table.title)}</caption>" if titled else ""
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    head = f"<thead><tr>{cells(table.columns, 'th')}</tr></thead>"
-    inner = f"<table>{title}{head}<tbody>{body}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="table">{inner}</div>{note}'
-
-
-def _classes(table: Table, index: int) -> str:
-    """The best are marked, and a line stands where another task begins."""
-    names = ["best"] if index in table.best else []
-    if index and table.words > 1 and table.rows[index][0] != table.rows[index - 1][0]:
-        names.append("new")
-    return f' class="{" ".join(names)}"' if names else ""
-
-
-def _problems(rows: Rows) -> str:
-    if not rows.problems:
-        return ""
-    return f'<section class="problems"><h2>Rows left out</h2>{_list(rows.problems)}</section>'
-
-
-def _footer(rows: Rows) -> str:
-    def each(key: str) -> str:
-        found = {
-            ", ".join(f"{k} {v}" for k, v in sorted(r.run[key].items()))
-            for r in rows.results
-            if isinstance(r.run[key], dict) and r.run[key]
-        }
-        return "; ".join(sorted(found))
-
-    parts = [
-        "Seconds are of processor time, of training alone. Bands are the range over seeds, lines "
-        "the mean. An epoch is a number of steps (where B is auto, of evaluations), not a pass "
-        "over the data."
+    panels = len(chart.panels)
+    buttons = [
+        {"label": kind, "method": "relayout", "args": [_axes(panels, kind)]}
+        for kind in ("linear", "log")
     ]
-    parts += [f"Versions: {v}." for v in [each("versions")] if v]
-    parts += [f"Machine: {m}." for m in [each("machine")] if m]
-    return f"<p>{escape(' '.join(parts))}</p>"
-
-
-def _data(sections: Sequence[Section]) -> str:
-    charts = {
-        c.name: _chart(c)
-        for s in sections
-        for c in (*s.charts, *s.coherence.most, *s.coherence.rest)
-    }
-    # In a script element nothing but its own end tag would be read as markup.
-    return json.dumps(charts, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
-
-
-def _chart(chart: Chart) -> dict[str, Any]:
-    return {"title": chart.title, "panels": [_panel(panel) for panel in chart.panels]}
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    low, high = panel.y_range
-    return {
-        "title": panel.title,
-        "x": panel.x,
-        "y": panel.y,
-        "percent": panel.percent,
-        "logX": panel.log_x,
-        "logY": panel.log_y,
-        "range": [_round(low), _round(high)],
-        "lines": [{"name": n.name, "colour": n.colour, "y": n.value} for n in panel.lines],
-        "curves": [
-            {
-                "name": c.name,
-                "colour": c.colour,
-                "dash": c.dash,
-                "ended": c.ended,
-                "diverged": not c.steady,
-                "points": [_point(p) for p in c.points],
-            }
-            for c in panel.curves
+    made.update_layout(
+        template="plotly_white",
+        height=_HEIGHT * rows + 120,
+        margin={"l": 60, "r": 20, "t": 80, "b": 40},
+        legend={"orientation": "h", "y": -0.25 / rows, "yanchor": "top"},
+        hovermode="closest",
+        updatemenus=[
+            {"type": "buttons", "direction": "left", "buttons": buttons, "showactive": False}
+            | {"x": 0, "y": 1 + 0.12 / rows, "xanchor": "left", "yanchor": "bottom"}
         ],
-    }
+    )
+    return made
 
 
-def _point(point: Point) -> list[float]:
-    """The place and value of one seed; place, mean, least, most and count of several."""
-    x, y = _round(point.x), point.y
-    if len(y.values) == 1:
-        return [x, _round(y.mean)]
-    return [x, _round(y.mean), _round(y.low), _round(y.high), len(y.values)]
+def _axes(panels: int, kind: str) -> dict[str, object]:
+    """What makes all vertical axes linear or logarithmic, and shows all of the values."""
+    names = [f"yaxis{i}" if i > 1 else "yaxis" for i in range(1, panels + 1)]
+    changes = {"type": kind, "autorange": True}
+    return {f"{name}.{key}": value for name in names for key, value in changes.items()}
 
 
-def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def _across(line: Line, panel: Panel) -> go.Scatter:
+    """A number from one end of the curves to the other."""
+    x = [point.x for curve in panel.curves for point in curve.points]
+    style = {"color": line.colour, "dash": "dot", "width": 1.5}
+    ends = [min(x), max(x)]
+    return go.Scatter(x=ends, y=[line.value] * 2, mode="lines", line=style, name=line.name)
+
+
+def _traces(curve: Curve, panel: Panel, known: set[str]) -> list[go.Scatter]:
+    """The mean with its hover text, and below it the band over the seeds."""
+    x = [point.x for point in curve.points]
+    ended = f" ({curve.ended})" if curve.ended else ""
+    name = curve.name + ended
+    group = {"legendgroup": name, "showlegend": name not in known}
+    known.add(name)
+    form = ".2%" if panel.percent else ".4g"
+    traces = []
+    if any(len(point.y.values) > 1 for point in curve.points):
+        ends = [p.y.high for p in curve.points] + [p.y.low for p in reversed(curve.points)]
+        traces.append(
+            go.Scatter(
+                x=[*x, *reversed(x)], y=ends, fill="toself", fillcolor=curve.colour, opacity=0.15,
+                line={"width": 0}, hoverinfo="skip", legendgroup=name, showlegend=False,
+            )
+        )  # fmt: skip
+    traces.append(
+        go.Scatter(
+            x=x,
+            y=[point.y.mean for point in curve.points],
+            name=name,
+            mode="lines+markers" if len(x) < 12 else "lines",
+            line={"color": curve.colour, "dash": _dash(curve.dash), "width": 2},
+            hovertemplate=f"%{{x:,}}: %{{y:{form}}}",
+            **group,
+        )
+    )
+    if not curve.steady:
+        traces.append(
+            go.Scatter(
+                x=x[-1:], y=[curve.points[-1].y.mean], mode="markers", hoverinfo="skip",
+                marker={"symbol": "x", "color": curve.colour, "size": 9},
+                legendgroup=name, showlegend=False,
+            )
+        )  # fmt: skip
+    return traces
+
+
+def _dash(dashes: str) -> str:
+    """SVG's dashes, as Plotly has them."""
+    return ",".join(f"{part}px" for part in dashes.split()) or "solid"

@@ -6,7 +6,10 @@ The paper's figures are pictures without numbers: what its text says of them is 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .series import Series
 
 EPOCHS = 50
 # Of the loss, by CoCD in all epochs: steps x (2 B + 1).
@@ -76,3 +79,10 @@ def entry(task: str, method: str, used: dict[str, Any]) -> Entry | None:
         return None
     metric, seconds = _TABLE_2[task][method]
     return Entry(metric, seconds, expected)
+
+
+def known(series: Series) -> Entry | None:
+    """The row of table 2 that these runs repeat; other networks and small forms have none."""
+    if series.run["smoke"] or series.plan == "adaptive" or not series.as_planned:
+        return None
+    return entry(series.task, series.method, series.settings)

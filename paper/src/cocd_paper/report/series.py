@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, log, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -173,6 +174,18 @@ class Series:
         return Spread(kept) if kept else None
 
     @property
+    def level(self) -> float:
+        """The final loss or error: less is better; what diverged, in one seed or all, is last."""
+        if self.diverged or self.final is None:
+            return inf
+        return 1 - self.final.mean if self.accuracy else self.final.mean
+
+    @property
+    def ended(self) -> bool:
+        """Whether all its runs came to the end of the plan, and to a value."""
+        return self.status == "done" and self.final is not None and self.reached == self.epochs
+
+    @property
     def seconds_per_epoch(self) -> Spread | None:
         """Seconds of training that an epoch took."""
         values = tuple(
@@ -234,6 +247,23 @@ def sort_key(value: Any) -> tuple[int, float, str]:
     return (1, 0.0, str(value))
 
 
-def better(a: float, b: float, *, accuracy: bool) -> bool:
-    """Whether `a` is the better value."""
-    return a > b if accuracy else a < b
+_TEST_ROWS = 10_000  # of MNIST and of CIFAR-10
+
+
+def gap(a: Series, b: Series) -> float:
+    """By how much `a` is better: the logarithm of a ratio of losses or errors.
+
+    0 where ranges over seeds overlap, or the choice of test rows makes as much.
+    """
+    if a.diverged or b.diverged:
+        return 0.0 if a.diverged and b.diverged else -inf if a.diverged else inf
+    epoch = min(a.reached, b.reached)
+    left, right = a.at(epoch), b.at(epoch)
+    if left is None or right is None or (left.low <= right.high and right.low <= left.high):
+        return 0.0
+    mine, theirs = left.mean, right.mean
+    if a.accuracy:
+        if abs(mine - theirs) < 2 * sqrt(2 * theirs * (1 - theirs) / _TEST_ROWS):
+            return 0.0
+        mine, theirs = 1 - mine, 1 - theirs
+    return log(theirs / mine)

@@ -1,9 +1,8 @@
-"""Numbers and lists as a reader wants them."""
+"""Numbers, settings and names as a reader wants them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from .series import Series, Spread
 
@@ -14,14 +13,11 @@ TASKS = {
     "cifar10-resnet": "ResNet-20 on CIFAR-10",
     "wide-mlp": "wide MLP",
     "error-bound": "SARCOS, small network",
+    "relu": "ReLU",
+    "silu": "SiLU",
+    "gelu": "GELU",
 }
-ACTIVATIONS = {"relu": "ReLU", "silu": "SiLU", "gelu": "GELU"}
-SETTINGS = {
-    "eps": "ε",
-    "decay": "γ",
-    "compute_budget": "B",
-    "memory_budget": "M",
-}
+SETTINGS = {"eps": "ε", "decay": "γ", "compute_budget": "B", "memory_budget": "M"}
 
 
 def number(value: float) -> str:
@@ -47,15 +43,6 @@ def metric(value: float, *, accuracy: bool) -> str:
     return f"{100 * value:.2f} %" if accuracy else number(value)
 
 
-def tick(value: float) -> str:
-    """A place on an axis.
-
-    >>> [tick(v) for v in (0, 0.1, 2048, 2_500_000, 1e7)]
-    ['0', '0.1', '2,048', '2.5 M', '10 M']
-    """
-    return f"{value / 1e6:,.10g} M" if abs(value) >= 1e6 else f"{value:,.10g}"
-
-
 def spread(values: Spread, *, accuracy: bool = False) -> str:
     """Mean, and range over the seeds where there are several.
 
@@ -69,31 +56,43 @@ def spread(values: Spread, *, accuracy: bool = False) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def plain(value: Any) -> str:
-    """A setting.
+def outcome(series: Series) -> str:
+    """Where a series ended, and what became of the runs that did not end as planned."""
+    count, gone = len(series.results), series.diverged
+    parts = []
+    if series.final is not None and len(gone) < count:
+        shown = spread(series.final, accuracy=series.accuracy)
+        early = series.reached < series.epochs
+        parts.append(
+            f"{shown} after {series.reached} of {series.epochs} epochs" if early else shown
+        )
+    if gone:
+        when = ", ".join(str(r.last.get("epoch", 0)) for r in gone)
+        seeds = f" ({len(gone)} of {count} seeds)" if count > 1 else ""
+        parts.append(f"diverged in epoch {when}{seeds}")
+    return "; ".join(parts) or "no rows yet"
 
-    >>> [plain(v) for v in (1e-06, 0.99, 1, 12727, "tanh", True)]
-    ['1e-6', '0.99', '1', '12,727', 'tanh', 'yes']
+
+def plain(value: object) -> str:
+    """A setting's value.
+
+    >>> [plain(v) for v in (1e-06, 0.99, 1, 12727, "tanh", None)]
+    ['1e-6', '0.99', '1', '12,727', 'tanh', '–']
     """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None:
+        return "–"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
-def setting(name: str, value: Any) -> str:
-    """A setting with its name.
+def heading(name: str) -> str:
+    """What a setting is called.
 
-    >>> setting("compute_budget", 64)
-    'B 64'
+    >>> heading("compute_budget"), heading("batch_size")
+    ('B', 'batch size')
     """
-    return f"{SETTINGS.get(name, name.replace('_', ' '))} {plain(value)}"
-
-
-def settings(values: dict[str, Any]) -> str:
-    """All settings on one line."""
-    return ", ".join(setting(name, value) for name, value in sorted(values.items()))
+    return SETTINGS.get(name, name.replace("_", " "))
 
 
 def task(name: str) -> str:
@@ -102,70 +101,25 @@ def task(name: str) -> str:
     >>> task("sarcos"), task("mnist, relu")
     ('SARCOS', 'MNIST, ReLU')
     """
-    name, *others = name.split(", ")
-    return ", ".join([TASKS.get(name, name), *(ACTIVATIONS.get(word, word) for word in others)])
+    return ", ".join(TASKS.get(word, word) for word in name.split(", "))
 
 
-def listed(items: Iterable[str], last: str = "and") -> str:
-    """A list in a sentence.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    *others, end = list(items) or [""]
-    return f"{', '.join(others)} {last} {end}" if others else end
+def names(series: Sequence[Series]) -> list[str]:
+    """A name for each series: its label, and what tells it from others of its task and label."""
+    return [_name(s, [o for o in series if (o.task, o.label) == (s.task, s.label)]) for s in series]
 
 
-def seeds(count: int) -> str:
-    """How many seeds.
-
-    >>> seeds(1), seeds(3)
-    ('one seed', '3 seeds')
-    """
-    return "one seed" if count == 1 else f"{count} seeds"
-
-
-def names(series: list[Series]) -> list[str]:
-    """A name for each series that tells it from the others of its task.
-
-    That is its label, with the settings in which it differs where others have the same label.
-    """
-    out: dict[int, str] = {}
-    for task_name in {s.task for s in series}:
-        places = [i for i, s in enumerate(series) if s.task == task_name]
-        out.update(zip(places, _names([series[i] for i in places]), strict=True))
-    return [out[i] for i in range(len(series))]
+def _name(one: Series, alike: Sequence[Series]) -> str:
+    if len(alike) == 1:
+        return one.label
+    found = {n for s in alike for n in s.settings} - {"max_evaluations"}  # that follows from epochs
+    differ = sorted(n for n in found if _several(s.settings.get(n) for s in alike))
+    shown = [one.run["vary"]] if one.run["vary"] in differ else differ
+    parts = [f"{heading(n)} {plain(one.settings[n])}" for n in shown if n in one.settings]
+    parts += [f"{one.run['split']} split"] if _several(s.run["split"] for s in alike) else []
+    parts += [f"{one.epochs} epochs"] if _several(s.epochs for s in alike) else []
+    return ", ".join([one.label, *(parts or [str(one.run["group"])])])
 
 
-def _names(series: list[Series]) -> list[str]:
-    labels = [s.label for s in series]
-    if len(set(labels)) == len(labels):
-        return labels
-    differing = _differing(series)
-    out = []
-    for s in series:
-        if labels.count(s.label) == 1:
-            out.append(s.label)
-            continue
-        own = [setting(name, s.settings[name]) for name in differing if name in s.settings]
-        head = [s.label] if len(set(labels)) > 1 or not own else []
-        tail = [f"{s.run['split']} split"] if len({o.run["split"] for o in series}) > 1 else []
-        tail += [f"{s.epochs} epochs"] if len({o.epochs for o in series}) > 1 else []
-        out.append(", ".join([*head, *own, *tail]))
-    if len(set(out)) < len(out):
-        return [
-            ", ".join(filter(None, [n, s.run["group"]])) for n, s in zip(out, series, strict=True)
-        ]
-    return out
-
-
-def _differing(series: list[Series]) -> list[str]:
-    """The settings in which series of one label differ; what the plan varies comes first."""
-    vary = list(dict.fromkeys(s.run["vary"] for s in series if s.run["vary"]))
-    found = set()
-    for label in {s.label for s in series}:
-        same = [s.settings for s in series if s.label == label]
-        for name in {name for own in same for name in own}:
-            if len({repr(own.get(name)) for own in same}) > 1:
-                found.add(name)
-    return [n for n in vary if n in found] + sorted(found - set(vary))
+def _several(values: Iterable[object]) -> bool:
+    return len({repr(value) for value in values}) > 1

@@ -1,1 +1,0 @@
-"""What every picture and page of the package has in common: colours, axes, style sheet."""
