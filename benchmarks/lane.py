@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from cocd import CoCD, trace
 from cocd.objective import BoundLoss, ForwardedLoss
-from cocd.parts.schedule import Cyclic
 
 # How each is called here, and what `cocd.trace` calls it. The first two are the same engine, with
 # the fused kernels and with plain tensor operations.
@@ -112,8 +111,7 @@ class Lane:
 
     def step(self, position: int, coordinates: int) -> Step:
         """A step that probes this many coordinates, from flat position `position` on."""
-        schedule = self.optimizer._schedule
-        assert isinstance(schedule, Cyclic)
+        schedule = self.optimizer.schedule
         schedule.count = position
         self.optimizer.compute_budget = coordinates
         with without_accelerator() if self.engine == "incremental" else nullcontext():

@@ -11,7 +11,17 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import baselines, basis, diagnostics, distributed, reference, rules, sparsity, theory
+from . import (
+    baselines,
+    basis,
+    diagnostics,
+    distributed,
+    reference,
+    rules,
+    schedules,
+    sparsity,
+    theory,
+)
 from .auto.config import AutoConfig
 from .blackbox import AskTell, minimize, scipy_method
 from .cores import cores, merge_cores
@@ -62,6 +72,7 @@ __all__ = [
     "reference",
     "replay",
     "rules",
+    "schedules",
     "scipy_method",
     "sparsity",
     "theory",

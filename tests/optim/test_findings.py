@@ -11,7 +11,7 @@ from torch import nn
 import cocd
 from cocd.parts.layout import Layout
 from cocd.parts.memory import Memory
-from cocd.parts.schedule import Cyclic
+from cocd.schedules import Cyclic
 
 
 def slope(*coefficients):

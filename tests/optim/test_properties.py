@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import cocd
 from cocd import reference
 from cocd.parts.layout import boxes
-from cocd.parts.schedule import Cyclic
+from cocd.schedules import Cyclic
 
 TOLERANCE = {
     torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 3e-2, torch.bfloat16: 0.2
@@ -155,15 +155,10 @@ def test_the_order_of_the_past_stays_known_when_coordinates_join(n, growth, last
 
     for count, more in growth:
         refresh(count)
-        schedule.grow(schedule.n + more)
+        schedule.grow((schedule.n + more,))
     refresh(last)
-    told = [i for a, b in schedule.order(0, len(order)) for i in range(a, b)]
+    told = [i for a, b in schedule.refreshed(0, len(order)) for i in range(a, b)]
     assert told == order
-    for limit in range(schedule.n + 1):
-        seen = schedule.seen(len(order), lambda position, limit=limit: min(position, limit))
-        assert seen == sum(i < limit for i in order)
-    keep = len(order) // 2
-    schedule.forget(keep)
-    kept = [i for a, b in schedule.order(0, keep) for i in range(a, b)]
-    assert kept == order[len(order) - keep :]
+    late = [i for a, b in schedule.refreshed(len(order) // 2, len(order)) for i in range(a, b)]
+    assert late == order[len(order) // 2 :]
     assert schedule.next(1) == [(cursor, cursor + 1)]

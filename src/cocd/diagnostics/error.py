@@ -12,7 +12,6 @@ from torch import Tensor
 from .. import theory
 from ..optim.coordinate import CoordinateMethod
 from ..parts.probe import probe
-from ..parts.schedule import Cyclic
 
 
 class Error(NamedTuple):
@@ -110,8 +109,8 @@ def caveats(optimizer: CoordinateMethod, cold: int, lags: int, altered: bool) ->
         found.append("estimates are made with several radii, the theorem needs one")
     if not optimizer._memory.dense:
         found.append(f"memory_budget is {m}, the theorem needs all {n}")
-    if not isinstance(optimizer._schedule, Cyclic):
-        found.append("the order is not cyclic")
+    if optimizer.schedule.repeats:
+        found.append("the order may repeat a coordinate before all others have been probed")
     if cold:
         found.append(f"{cold} coordinates have not been estimated since the tracker was attached")
     elif lags > int(theory.error_bound(n, optimizer.compute_budget, 1.0, 1.0)):

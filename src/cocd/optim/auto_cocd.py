@@ -21,8 +21,8 @@ from ..objective.protocol import Closure, Difference
 from ..parts.evaluation import Evaluations
 from ..parts.layout import by_tensor
 from ..parts.probe import probe
-from ..parts.schedule import Cyclic, Schedule, Spread
 from ..parts.validation import check_choice, check_count
+from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
 
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
@@ -66,8 +66,9 @@ class AutoCoCD(CoordinateMethod):
             what they move by is rounding.
         memory_budget: m, estimates remembered; None for all n.
         order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
-            or "cyclic", in which they are neighbours. "spread" needs a whole memory; None is
-            "spread", or "cyclic" where a memory budget is given.
+            or "cyclic", in which they are neighbours. None is "spread", or
+            "cyclic" where a memory budget is given.
+        schedule: an order of your own, from `cocd.schedules`, in place of `order`.
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
             them steps shrink to a fiftieth. None: they do not. It is part of `state_dict`; to go
             on for longer, set the attribute after loading.
@@ -114,6 +115,7 @@ class AutoCoCD(CoordinateMethod):
         compute_budget: int | None = None,
         memory_budget: int | None = None,
         order: str | None = None,
+        schedule: Schedule | None = None,
         max_evaluations: int | None = None,
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
@@ -146,6 +148,7 @@ class AutoCoCD(CoordinateMethod):
             },
             compute_budget=compute_budget if compute_budget is not None else 1,
             memory_budget=memory_budget,
+            schedule=schedule or _ORDERS[self.order](),
             difference="central",
             nonfinite=nonfinite,
             modules=modules,
@@ -153,13 +156,6 @@ class AutoCoCD(CoordinateMethod):
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
         self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
-        if self.order != "cyclic" and memory_budget == self._schedule.n:
-            self._memory.budget = None  # all there are, also when others join
-        elif self.order != "cyclic" and memory_budget is not None:
-            raise ValueError(
-                f"order={order!r} needs a memory of all {self._schedule.n} coordinates, got "
-                f"memory_budget={memory_budget}; leave it out, or use order='cyclic'"
-            )
         if compute_budget is None:
             self.compute_budget = least_budget(config, self._schedule.n, self._memory.m)
             self._own_budget = Budget(self.compute_budget, config=config)
@@ -229,7 +225,6 @@ class AutoCoCD(CoordinateMethod):
         known = np.full(len(block), np.nan)
         if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
             known = self._curvature.read(block.places)
-        assert isinstance(self._schedule, Cyclic)
         times, sweep = self._config.one_sided_radius, self._schedule.count // self._schedule.n
         side: Difference = "forward" if sweep % 2 else "backward"
         due = sweep % self._config.measure_every == 0 or np.isnan(known[block.moving]).any()
@@ -379,7 +374,6 @@ class AutoCoCD(CoordinateMethod):
 
     def _swept(self) -> float:
         """Sweeps so far."""
-        assert isinstance(self._schedule, Cyclic)
         return self._schedule.done
 
     def _left(self, evaluate: Evaluations) -> float:
@@ -390,9 +384,6 @@ class AutoCoCD(CoordinateMethod):
         return min(1.0, max(self._config.end_part, left / self._config.end))
 
     # --- coordinates that join -----------------------------------------------------------------
-
-    def _new_schedule(self, n: int) -> Schedule:
-        return _ORDERS[self.order](n)
 
     def _begin_judging(self) -> None:
         """B as large as it may become, now that there are so many coordinates; then it halves."""
@@ -417,7 +408,6 @@ class AutoCoCD(CoordinateMethod):
     def _snapshot(self) -> dict[str, Any]:
         return {
             **super()._snapshot(),
-            "order": self.order,
             "max_evaluations": self.max_evaluations and int(self.max_evaluations),
             "first_lr": float(self._first_lr),
             "config": self._config.state_dict(),
@@ -434,11 +424,6 @@ class AutoCoCD(CoordinateMethod):
         if missing := [name for name in _SAVED if name not in saved]:
             raise ValueError(
                 f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD of this release"
-            )
-        if saved["order"] != self.order:
-            raise ValueError(
-                f"state_dict has order={saved['order']!r}, this optimizer has "
-                f"order={self.order!r}; build it with the same"
             )
         AutoConfig.from_state(saved["config"])
 

@@ -20,7 +20,7 @@ from ..parts.layout import check_overlap, check_tensor
 from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
 from ..parts.warn import warn
 
-_VERSION = 1  # of the saved state
+_VERSION = 2  # of the saved state
 _KEY = "cocd"  # where it stands in a state_dict's "state"
 
 

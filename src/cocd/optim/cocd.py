@@ -6,6 +6,7 @@ from typing import Any
 
 from ..objective.protocol import Closure
 from ..parts.update import decay_weights, descend, descend_whole
+from ..schedules import Schedule
 from .coordinate import CoordinateMethod
 
 
@@ -28,6 +29,7 @@ class CoCD(CoordinateMethod):
         eps: the smoothing radius; large values average the slope over a neighbourhood.
         compute_budget: B, coordinates probed a step.
         memory_budget: m, estimates remembered; None for all n.
+        schedule: the order of coordinates, from `cocd.schedules`; None for the paper's `Cyclic`.
         decay: gamma, applied to every remembered estimate at every step.
         weight_decay: decoupled, on every parameter at every step.
         difference: "central" (2B + 1 evaluations a step), "forward" or "backward" (B + 1).
@@ -56,6 +58,7 @@ class CoCD(CoordinateMethod):
         eps: float = 0.1,
         compute_budget: int = 1,
         memory_budget: int | None = None,
+        schedule: Schedule | None = None,
         decay: float = 1.0,
         weight_decay: float = 0.0,
         difference: str = "central",
@@ -67,6 +70,7 @@ class CoCD(CoordinateMethod):
             {"lr": lr, "eps": eps, "decay": decay, "weight_decay": weight_decay},
             compute_budget=compute_budget,
             memory_budget=memory_budget,
+            schedule=schedule,
             difference=difference,
             nonfinite=nonfinite,
             modules=modules,

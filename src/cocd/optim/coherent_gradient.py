@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import SharedMemoryError
 from ..objective.protocol import Closure
 from ..parts.layout import views
+from ..schedules import Schedule
 from .coordinate import CoordinateMethod
 
 
@@ -45,6 +46,7 @@ class CoherentGradient(CoordinateMethod):
         eps: float,
         compute_budget: int,
         memory_budget: int | None = None,
+        schedule: Schedule | None = None,
         decay: float = 1.0,
         difference: str = "central",
         nonfinite: str = "skip",
@@ -58,6 +60,7 @@ class CoherentGradient(CoordinateMethod):
             {"eps": eps, "decay": decay},
             compute_budget=compute_budget,
             memory_budget=memory_budget,
+            schedule=schedule,
             difference=difference,
             nonfinite=nonfinite,
             modules=modules,

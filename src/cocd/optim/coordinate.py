@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,8 @@ from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
-from ..parts.schedule import Cyclic, Schedule
-from ..parts.validation import check_budgets, check_count, check_difference
+from ..parts.validation import check_budgets, check_count, check_difference, check_schedule
+from ..schedules import Cyclic, Schedule
 from .base import ZerothOrder
 
 # Gets the block that is about to be written and its fresh estimates, NaN where one failed.
@@ -25,7 +26,15 @@ class CoordinateMethod(ZerothOrder):
     """Keeps estimates of the gradient's coordinates, `compute_budget` of them fresh a step."""
 
     _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
-    _kept = (*ZerothOrder._kept, "compute_budget", "difference", "_layout", "_schedule", "_memory")
+    _kept = (
+        *ZerothOrder._kept,
+        "compute_budget",
+        "difference",
+        "_layout",
+        "_template",
+        "_schedule",
+        "_memory",
+    )
     _observers: tuple[Observer, ...] = ()  # see each block just before it is remembered
     _one_difference = True  # all estimates are made in the same way, at the group's own eps
 
@@ -36,7 +45,8 @@ class CoordinateMethod(ZerothOrder):
         *,
         compute_budget: int | None,
         memory_budget: int | None,
-        difference: str,
+        schedule: Schedule | None = None,
+        difference: str = "central",
         nonfinite: str,
         modules: Any,
     ) -> None:
@@ -51,13 +61,22 @@ class CoordinateMethod(ZerothOrder):
                 "params holds nothing to train: every parameter is empty or has requires_grad=False"
             )
         self.compute_budget = layout.n if B is None else B
-        check_budgets(self.compute_budget, m, layout.n)
+        self._template = Cyclic() if schedule is None else check_schedule(schedule, m)
         self._layout = layout
         self._memory = Memory(layout, m)
-        self._schedule = self._new_schedule(layout.n)
+        self._schedule = self._new_schedule(layout)
+        check_budgets(self.compute_budget, m, self._schedule.size)
 
-    def _new_schedule(self, n: int) -> Schedule:
-        return Cyclic(n)
+    def _new_schedule(self, layout: Layout) -> Schedule:
+        """The schedule that was given, at its beginning; what was passed is left alone."""
+        schedule = copy.deepcopy(self._template)
+        schedule.grow(layout.sizes)
+        return schedule
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order in which coordinates are probed; its `count` says how far it has come."""
+        return self._schedule
 
     @property
     def memory_budget(self) -> int:
@@ -120,7 +139,7 @@ class CoordinateMethod(ZerothOrder):
     def _budget(self) -> int:
         """B, which may have been changed between two steps."""
         B = check_count("compute_budget", self.compute_budget)
-        check_budgets(B, self._memory.budget, self._schedule.n)
+        check_budgets(B, self._memory.budget, self._schedule.size)
         return B
 
     def _check_finite(self, block: list[Segment], fresh: Tensor) -> bool:
@@ -177,12 +196,18 @@ class CoordinateMethod(ZerothOrder):
             "difference": self.difference,
             "dtypes": [str(tensor.dtype) for tensor in self._tensors],
             "swept": [position[id(tensor)] for tensor in self._tensors],
+            "order": type(self._schedule).__name__,
             "schedule": self._schedule.state_dict(),
             "memory": self._memory.state_dict(),
         }
 
     def _check_snapshot(self, saved: dict[str, Any]) -> None:
         super()._check_snapshot(saved)
+        if saved["order"] != type(self._schedule).__name__:
+            raise ValueError(
+                f"state_dict has the schedule {saved['order']}, this optimizer has "
+                f"{type(self._schedule).__name__}; build it with the same"
+            )
         layout, sizes = self._layout_of(saved)
         dtypes = [str(tensor.dtype) for tensor in layout.tensors]
         if saved["dtypes"] != dtypes:
@@ -216,7 +241,7 @@ class CoordinateMethod(ZerothOrder):
         self._layout, _ = self._layout_of(saved)
         self._memory = Memory(self._layout, self._memory.budget)
         self._memory.load_state_dict(saved["memory"])
-        self._schedule = self._new_schedule(self._layout.n)
+        self._schedule = self._new_schedule(self._layout)
         self._schedule.load_state_dict(saved["schedule"])
 
     def _run(self, closure: Closure | None) -> Any:

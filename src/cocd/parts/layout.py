@@ -8,8 +8,8 @@ that of a strided one a few rectangular ones. Nothing is ever copied.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -71,6 +71,10 @@ class Layout:
     def n(self) -> int:
         return self.offsets[-1]
 
+    @property
+    def sizes(self) -> list[int]:
+        return [stop - start for start, stop in pairwise(self.offsets)]
+
     def extend(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             kind = Kind.of(tensor)
@@ -94,22 +98,6 @@ class Layout:
             if start < end:
                 yield TensorSlice(t, start - self.offsets[t], end - self.offsets[t])
             start, t = end, t + 1
-
-    def counter(self, kind: int) -> Callable[[int], int]:
-        """How many coordinates of `kind` lie before a flat position, as a function of it."""
-        if len(self.kinds) == 1:
-            return int
-
-        def count(position: int) -> int:
-            return sum(
-                min(max(position - start, 0), stop - start)
-                for start, stop, k in zip(
-                    self.offsets[:-1], self.offsets[1:], self.kind, strict=True
-                )
-                if k == kind
-            )
-
-        return count
 
 
 def boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int | slice, ...]]:

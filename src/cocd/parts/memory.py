@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..schedules import Schedule, Stretch
 from .layout import Layout, TensorSlice
-from .schedule import Cyclic, Schedule, Stretch
 
 _MANY = 4  # segments: so many are written as single numbers in one operation
 
@@ -33,6 +33,7 @@ class Memory:
     def __init__(self, layout: Layout, budget: int | None) -> None:
         self.layout = layout
         self.budget = budget
+        self.written: list[int] = []  # of each kind, so far
         self.buffers: list[Tensor] = []
         self.largest = 0.0  # that every buffer can hold
         self._whole: list[Tensor] = []
@@ -66,6 +67,8 @@ class Memory:
         `finite` says that all are known to be finite in the buffers' dtypes.
         """
         segments = list(segments)
+        for segment in segments:
+            self.written[segment.buffer] += len(segment.part)
         if finite and len(segments) > _MANY and len(self.buffers) == 1:
             self.buffers[0][_slots(segments)] = fresh.to(self.buffers[0])
             return
@@ -103,42 +106,55 @@ class Memory:
 
     def block(self, schedule: Schedule, budget: int) -> list[Segment]:
         """Where the next `budget` estimates of the schedule go."""
-        return list(self._places(schedule, schedule.next(budget), age=0))
+        stretches = schedule.next(budget)
+        if self.dense:
+            return self._own_places(_merged(stretches) if schedule.ascending else stretches)
+        segments = self._in_ring(stretches, self.written)
+        return sorted(segments, key=lambda s: s.part) if schedule.ascending else segments
 
     def remembered(self, schedule: Schedule) -> list[Segment]:
         """All that is remembered (in a dense memory also what is still zero)."""
         if self.dense:
-            return [self._own_place(part) for part in self.layout.slices(0, self.layout.n)]
-        return list(self._oldest_first(schedule))
+            return self._own_places([(0, self.layout.n)])
+        return self._oldest_first(schedule)
 
-    def _oldest_first(self, schedule: Schedule) -> Iterator[Segment]:
-        assert isinstance(schedule, Cyclic)  # any other order keeps a dense memory
-        age = min(schedule.count, self.m)
-        stretches = schedule.order(schedule.count - age, schedule.count)
-        return self._places(schedule, stretches, age)
-
-    def _places(
-        self, schedule: Schedule, stretches: Iterable[Stretch], age: int
-    ) -> Iterator[Segment]:
-        """Where the estimates of `stretches` lie, the first of them `age` refreshes ago."""
-        parts = (part for stretch in stretches for part in self.layout.slices(*stretch))
+    def _oldest_first(self, schedule: Schedule) -> list[Segment]:
+        start = schedule.count - min(schedule.count, self.m)
+        stretches = list(schedule.refreshed(start, schedule.count))
         if self.dense:
-            yield from map(self._own_place, parts)
-            return
-        assert isinstance(schedule, Cyclic)
-        kinds = range(len(self.layout.kinds))
-        head = [schedule.seen(schedule.count - age, self.layout.counter(k)) for k in kinds]
-        for part in parts:
-            k = self.layout.kind[part.tensor]
+            segments = self._own_places(stretches)
+        else:
+            segments = self._in_ring(stretches, self._before(stretches))
+        distinct = not schedule.repeats and schedule.settled(start)
+        return segments if distinct else _latest(segments)
+
+    def _before(self, stretches: list[Stretch]) -> list[int]:
+        """How much had been written, of each kind, before the estimates of these stretches."""
+        written = list(self.written)
+        for stretch in stretches:
+            for part in self.layout.slices(*stretch):
+                written[self.layout.kind[part.tensor]] -= len(part)
+        return written
+
+    def _in_ring(self, stretches: Iterable[Stretch], written: list[int]) -> list[Segment]:
+        """Where estimates lie that are written one after the other."""
+        found, head = [], list(written)
+        for part in (part for stretch in stretches for part in self.layout.slices(*stretch)):
+            k, rest = self.layout.kind[part.tensor], part
             size = len(self.buffers[k])
-            while len(part):
+            while len(rest):
                 slot = head[k] % size
-                taken = TensorSlice(
-                    part.tensor, part.start, min(part.stop, part.start + size - slot)
-                )
-                yield Segment(taken, k, slot)
+                stop = min(rest.stop, rest.start + size - slot)
+                taken = TensorSlice(rest.tensor, rest.start, stop)
+                found.append(Segment(taken, k, slot))
                 head[k] += len(taken)
-                part = TensorSlice(part.tensor, taken.stop, part.stop)
+                rest = TensorSlice(rest.tensor, stop, rest.stop)
+        return found
+
+    def _own_places(self, stretches: Iterable[Stretch]) -> list[Segment]:
+        return [
+            self._own_place(part) for stretch in stretches for part in self.layout.slices(*stretch)
+        ]
 
     def _own_place(self, part: TensorSlice) -> Segment:
         k = self.layout.kind[part.tensor]
@@ -149,25 +165,27 @@ class Memory:
     def grow(self, tensors: list[Tensor], schedule: Schedule) -> None:
         """New tensors join the sweep at its end; nothing remembered is lost.
 
-        The estimates are laid anew from the first slot of each buffer on: in their own places
-        where every coordinate has one, otherwise by age.
+        The estimates are laid anew: in their own places where every coordinate has one, otherwise
+        so that the last of each kind lies just before the slot that is written next.
         """
-        stays_dense = self.budget is None
-        segments = self.remembered(schedule) if stays_dense else self._oldest_first(schedule)
+        if self.budget is None:
+            segments = self.remembered(schedule)
+        else:
+            segments = self._oldest_first(schedule)
         kept: list[tuple[int, Tensor]] = [(s.buffer, self.values(s).clone()) for s in segments]
         self.layout.extend(tensors)
-        schedule.grow(self.layout.n)
-        if not stays_dense:
-            assert isinstance(schedule, Cyclic)
-            schedule.forget(sum(len(values) for _, values in kept))
         self._allocate()
         for k, buffer in enumerate(self.buffers):
             if parts := [values for kind, values in kept if kind == k]:
                 estimates = torch.cat(parts)
-                buffer[: len(estimates)] = estimates
+                first = 0 if self.budget is None else self.written[k] - len(estimates)
+                slots = torch.arange(first, first + len(estimates), device=buffer.device)
+                buffer[slots % len(buffer)] = estimates
+        schedule.grow(self.layout.sizes)
 
     def _allocate(self) -> None:
         self._whole = []
+        self.written += [0] * (len(self.layout.kinds) - len(self.written))
         sizes = (min(self.m, size) for size in self.layout.kind_size)
         self.buffers = [
             torch.zeros(size, dtype=kind.dtype, device=kind.device)
@@ -179,11 +197,40 @@ class Memory:
         return {**self.__dict__, "_whole": []}  # a copy of a view would be no view
 
     def state_dict(self) -> dict[str, Any]:
-        return {"budget": self.budget, "buffers": [b.clone() for b in self.buffers]}
+        buffers = [buffer.clone() for buffer in self.buffers]
+        return {"budget": self.budget, "buffers": buffers, "written": list(self.written)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
             buffer.copy_(saved)
+        self.written = [int(count) for count in state["written"]]
+
+
+def _merged(stretches: list[Stretch]) -> list[Stretch]:
+    """The same coordinates in ascending order, neighbours in one stretch.
+
+    >>> _merged([(4, 5), (1, 2), (0, 1)])
+    [(0, 2), (4, 5)]
+    """
+    found: list[Stretch] = []
+    for start, stop in sorted(stretches):
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _latest(segments: list[Segment]) -> list[Segment]:
+    """Without those coordinates that come again later on."""
+    found: list[Segment] = []
+    seen: set[tuple[int, int]] = set()
+    for (t, start, stop), buffer, slot in reversed(segments):
+        for i in reversed(range(start, stop)):
+            if (t, i) not in seen:
+                seen.add((t, i))
+                found.append(Segment(TensorSlice(t, i, i + 1), buffer, slot + i - start))
+    return segments if len(found) == sum(len(s.part) for s in segments) else found[::-1]
 
 
 def _slots(segments: list[Segment]) -> Tensor:

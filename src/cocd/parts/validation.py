@@ -9,6 +9,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..objective.protocol import DIFFERENCES, Difference
+from ..schedules import Schedule
 
 NONFINITE = ("skip", "raise")
 
@@ -69,6 +70,20 @@ def check_budgets(compute: int, memory: int | None, n: int) -> None:
             f"compute_budget={compute} is more than memory_budget={memory}: estimates would be "
             "thrown away before they are used; raise memory_budget or lower compute_budget"
         )
+
+
+def check_schedule(schedule: Any, memory: int | None) -> Schedule:
+    """A schedule that can be used with a memory of this size."""
+    if not isinstance(schedule, Schedule):
+        raise ValueError(
+            f"schedule must be a cocd.schedules.Schedule, such as Cyclic(), got {schedule!r}"
+        )
+    if memory is not None and not schedule.recalls:
+        raise ValueError(
+            f"memory_budget={memory} needs an order that knows its past, which "
+            f"{type(schedule).__name__} does not; use memory_budget=None, or another schedule"
+        )
+    return schedule
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from ...auto.direction import scaled
 from ...auto.line_search import Length, Search
 from ...errors import NonFiniteLoss
-from ...parts.schedule import Cyclic
+from ...schedules import Cyclic
 from ..radius import MEASUREMENTS, ROUNDING, measuring_points, radii, relative_noise, scales
 from ..sides import Sides, sides_of
 from .rule import Box, Points, Probes, Vector

@@ -10,8 +10,8 @@ import torch
 from ...errors import NonFiniteLoss
 from ...parts.layout import Layout
 from ...parts.memory import Memory
-from ...parts.schedule import Cyclic
 from ...parts.update import descend, descend_whole
+from ...schedules import Cyclic
 from ..radius import MEASUREMENTS, measuring_points, radii, relative_noise
 from ..sides import Sides, sides_of
 from .rule import Box, Points, Probes, Vector
@@ -161,8 +161,7 @@ class Plain:
         self.nit, self.skipped = int(state["nit"]), int(state["skipped"])
         self.converged = str(state["converged"])
         self._schedule.load_state_dict(state["schedule"])
-        self._memory.load_state_dict(
-            {"buffers": [torch.from_numpy(np.array(state["memory"], dtype=np.float64))]}
-        )
+        buffer = torch.from_numpy(np.array(state["memory"], dtype=np.float64))
+        self._memory.load_state_dict({"buffers": [buffer], "written": [self._schedule.count]})
         self._recent = [float(f) for f in state["recent"]]
         self._noise, self._signs = state["noise"], state["signs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...schedules import Schedule
 from ..cocd import CoCD
 
 
@@ -31,6 +32,7 @@ class BCCD(CoCD):
         *,
         eps: float = 0.1,
         compute_budget: int = 1,
+        schedule: Schedule | None = None,
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
@@ -42,6 +44,7 @@ class BCCD(CoCD):
             eps=eps,
             compute_budget=compute_budget,
             memory_budget=compute_budget,
+            schedule=schedule,
             decay=0.0,
             weight_decay=weight_decay,
             difference=difference,

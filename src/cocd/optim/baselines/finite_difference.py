@@ -44,5 +44,5 @@ class FiniteDifference(CoCD):
         )
 
     def _budget(self) -> int:
-        self.compute_budget = self._schedule.n
+        self.compute_budget = self._schedule.size
         return self.compute_budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...parts.schedule import Random, Schedule
+from ...schedules import Random
 from ..cocd import CoCD
 
 
@@ -42,12 +42,10 @@ class RandomCoordinate(CoCD):
             lr,
             eps=eps,
             compute_budget=compute_budget,
+            schedule=Random(seed=seed),
             decay=0.0,
             weight_decay=weight_decay,
             difference=difference,
             nonfinite=nonfinite,
             modules=modules,
         )
-
-    def _new_schedule(self, n: int) -> Schedule:
-        return Random(n, self.seed)
