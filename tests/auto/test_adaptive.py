@@ -277,5 +277,5 @@ def test_the_spread_order_moves_a_function_of_neighbours_further():
 def test_a_state_of_another_order_is_refused():
     model = network()
     saved = cocd.AutoCoCD(model.parameters(), order="cyclic").state_dict()
-    with pytest.raises(ValueError, match="order='cyclic', this optimizer has order='spread'"):
+    with pytest.raises(ValueError, match="schedule Cyclic, this optimizer has Spread"):
         cocd.AutoCoCD(model.parameters()).load_state_dict(saved)
