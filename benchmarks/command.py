@@ -17,6 +17,7 @@ SUBJECTS = {
     "overhead": ("benchmarks.overhead", "a step beside the bare evaluations that it makes"),
     "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
     "mezo": ("benchmarks.mezo", "a step of MeZO beside the loop by which it is known"),
+    "language-model": ("benchmarks.language_model", "a language model, layer by layer"),
     "blackbox": ("benchmarks.blackbox.options", "cocd.minimize beside its peers"),
 }
 

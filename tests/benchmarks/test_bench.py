@@ -14,7 +14,17 @@ from cocd_paper import networks, peak
 from torch import nn
 
 import cocd
-from benchmarks import blocks, command, engines, mezo, overhead, precision, report, scaling
+from benchmarks import (
+    blocks,
+    command,
+    engines,
+    language_model,
+    mezo,
+    overhead,
+    precision,
+    report,
+    scaling,
+)
 from benchmarks.lane import ENGINES, Lane, accelerator
 from benchmarks.workloads import RESNET, SARCOS, WORKLOADS
 
@@ -373,3 +383,13 @@ def test_loop_written_by_hand_descends(step):
     torch.manual_seed(3)
     step([x], lambda: 1e3 * (x**2).sum())
     assert float((x - start).norm()) > 1e-3 and float((x**2).sum()) < float((start**2).sum())
+
+
+def test_language_model_rows_name_what_is_trained():
+    rows = language_model.language_model(language_model.QUICK, turns=1)
+    assert [row["trained"] for row in rows if row["method"] == "MeZO"] == ["last block"]
+    assert {"adapters of layer 0", "adapters of layer 1", "last norm"} <= {
+        row["trained"] for row in rows
+    }
+    for row in rows:
+        assert row["ratio"] > 0 and row["traced_seconds"] > 0 and row["closure_seconds"] > 0
