@@ -14,11 +14,15 @@ from torch.utils._pytree import tree_leaves
 
 from ..objective.batched import call_model
 from ..objective.stacking import quiet
+from .chain import Chains, Step
+from .flow import Flow
 from .layers import Layer
 from .losses import Contributions, checked
+from .patches import Maps, at_positions, outputs
 from .tape import Diverged, Nudges, Recording, Replay
 
 _MEMORY = 32 << 20  # bytes of the largest stacked output
+_CACHED = 8 << 20  # the same, where it is soon read again
 
 
 @dataclass
@@ -34,6 +38,7 @@ class Batch:
     rewind: Callable[[], None] = lambda: None  # random numbers and buffers, before each pass
     stackable: bool = True  # until torch.func.vmap was seen to fail
     why: str = ""
+    unchained: set[str] = field(default_factory=set)  # layers that patches cannot follow
     recording: Recording = field(init=False)
     base: Tensor = field(init=False)  # (N,)
     samples: int = field(init=False)
@@ -44,13 +49,16 @@ class Batch:
         self.recording = Recording(self.parameters)
         with self.recording:
             output = call_model(self.model, self.inputs)
-        self._output = output
+        self.recording.output = output
+        self.maps = Maps()
+        self.flow = Flow(self.recording)
+        self._chains = Chains(self.recording, self.flow)
         return self.loss_fn(output, self.target)
 
     def tell_apart(self, loss: float) -> None:
         """The losses of the samples at the unperturbed point; `ValueError` if there are none."""
         given = [t for t in tree_leaves(self.inputs) if isinstance(t, Tensor) and t.dim()]
-        found = self.contributions(self._output, self.target)
+        found = self.contributions(self.recording.output, self.target)
         sizes = [t.shape[0] for t in given] or [len(found)]
         self.samples = next((n for n in sizes if len(found) % max(n, 1) == 0), sizes[0])
         name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
@@ -95,6 +103,9 @@ class Batch:
 
         A central difference is halved, so that it is of the same size.
         """
+        steps_on = self._chain(layer) if index.shape[1] in (1, layer.units) else None
+        if steps_on is not None:
+            return self._by_chain(steps_on, layer, index, steps, central)
         parts = []
         size = self._at_once(layer)
         for at, by in zip(torch.split(index, size), torch.split(steps, size), strict=True):
@@ -104,6 +115,44 @@ class Batch:
             down = self.stacked(self._split(layer, -flat), pulls) if central else None
             parts.append(up - self.base if down is None else (up - down) / 2)
         return torch.cat(parts)
+
+    def _chain(self, layer: Layer) -> list[Step] | None:
+        """The calls from a layer to the output, where patches can follow them."""
+        x = layer.calls[0].output
+        if layer.key in self.unchained or len(layer.calls) > 1 or x.dim() not in (2, 4):
+            return None
+        if layer.layouts[0].unit != 1 or layer.layouts[0].spread != 1:
+            return None
+        return self._chains.behind(x)
+
+    def _by_chain(
+        self, steps_on: list[Step], layer: Layer, index: Tensor, steps: Tensor, central: bool
+    ) -> Tensor:
+        x = layer.calls[0].output
+        largest = max([step.out[0].numel() for step in steps_on] or [1])
+        size = max(1, _CACHED // (4 * largest * self.samples))
+        parts = []
+        for at, by in zip(torch.split(index, size), torch.split(steps, size), strict=True):
+            up = self._of(outputs(steps_on, self.maps, x, at, by))
+            down = self._of(outputs(steps_on, self.maps, x, at, -by)) if central else None
+            parts.append(up - self.base if down is None else (up - down) / 2)
+        return torch.cat(parts)
+
+    def _of(self, stacked: Tensor) -> Tensor:
+        """(K, N): what samples contribute to the loss with stacked outputs."""
+        found = self.contributions.stacked(stacked, self.target)
+        return found.reshape(len(found), self.samples, -1).sum(2) * self._factor
+
+    def slopes(self, layer: Layer, index: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """Slopes of a layer's parameters, of slopes `d` at flat positions, both (K, E, N)."""
+        x = layer.calls[0].output
+        if layer.rule.name == "conv2d" and len(layer.calls) == 1 and layer.layouts[0].spread == 1:
+            found = at_positions(self.maps, layer.calls[0], index, d.to(x.dtype))
+            if found is not None:
+                return found
+        flat = torch.zeros(sum(layer.sizes), dtype=torch.float64)
+        flat.scatter_add_(0, index.flatten(), d.flatten())
+        return layer.slopes(flat.to(x.dtype))
 
     def _split(self, layer: Layer, flat: Tensor) -> dict[int, Tensor]:
         pieces = torch.split(flat, layer.sizes, 1)
@@ -122,4 +171,4 @@ class Batch:
     def forget(self) -> None:
         """Let the activations go."""
         with suppress(AttributeError):
-            del self.recording, self._output
+            del self.recording, self.maps, self.flow, self._chains

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .tape import Call, Recording, Site, _flat
+from .tape import POOLS, Call, Recording, Site, _flat
 
 _ELEMENTWISE: dict[Any, bool] = {}  # function -> is it non-decreasing?
 for _name in ("relu", "tanh", "sigmoid", "selu", "elu", "softplus", "hardtanh", "relu6",
@@ -29,8 +29,6 @@ for _name in ("relu", "tanh", "sigmoid", "selu", "elu", "softplus", "hardtanh", 
             _ELEMENTWISE[getattr(_owner, _name)] = _rises
             if hasattr(_owner, _name + "_"):
                 _ELEMENTWISE[getattr(_owner, _name + "_")] = _rises
-
-_POOLS = {F.max_pool1d: 1, F.max_pool2d: 2, F.max_pool3d: 3}
 
 
 class Flow:
@@ -57,27 +55,23 @@ class Flow:
         return readers[0] if len(readers) == 1 else None
 
     def winners(self, site: Site) -> Tensor | None:
-        """Positions (N, U, cells) that a max-pooling keeps, with monotone functions in between.
+        """Positions (N, U, cells) that a max-pooling keeps, with elementwise functions in between.
 
         No other position has a slope. None where there is no such pooling.
         """
         output: Any = site.output
         while (call := self.next(output)) is not None:
-            if call.function in _POOLS:
+            if call.function in POOLS:
                 options = pool_options(call)
                 size, stride = options["kernel_size"], options["stride"]
                 if options.get("dilation", 1) not in (1, (1,), (1, 1), (1, 1, 1)) or (
-                    options.get("return_indices") or site.output.dim() != _POOLS[call.function] + 2
+                    options.get("return_indices") or site.output.dim() != POOLS[call.function] + 2
                 ):
                     return None
                 if stride not in (None, size):  # windows overlap: a position may win twice
                     return None
-                found = call.function(
-                    output, size, stride, options.get("padding", 0),
-                    ceil_mode=options.get("ceil_mode", False), return_indices=True,
-                )[1]  # fmt: skip
-                return found.flatten(2)  # type: ignore[no-any-return]
-            if not _ELEMENTWISE.get(call.function, False):
+                return None if call.winners is None else call.winners.flatten(2)
+            if rises(call.function) is None:
                 return None
             output = call.output
         return None

@@ -156,7 +156,7 @@ class Layer:
 
 
 def layers_of(
-    recording: Recording, samples: int, chosen: Mapping[str, int]
+    recording: Recording, flow: Flow, samples: int, chosen: Mapping[str, int]
 ) -> tuple[list[Layer], dict[str, str]]:
     """The layers in the order of the forward, and parameters that have none with the reason.
 
@@ -168,7 +168,6 @@ def layers_of(
         parameters = [(n, *p.key) for n, p in sorted(site.parameters.items())]
         key = repr((site.rule.name, parameters or position))
         groups.setdefault(key, []).append(position)
-    flow = Flow(recording)
     layers = []
     for key, positions in groups.items():
         sites = [recording.sites[i] for i in positions]

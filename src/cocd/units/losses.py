@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-# Output, target -> what each sample adds to the loss, (N,) float64.
-Contributions = Callable[[Any, Any], Tensor]
+from torch.func import vmap
 
 _BY_LABELS = (F.cross_entropy, F.nll_loss)
 _FUNCTIONS: dict[type[nn.Module], Any] = {
@@ -37,13 +35,25 @@ _REMEDY = (
 )
 
 
+class Contributions:
+    """What each sample adds to the loss, (N,) float64, of an output and a target."""
+
+    def __call__(self, output: Any, target: Any) -> Tensor:
+        raise NotImplementedError
+
+    def stacked(self, output: Any, target: Any) -> Tensor:
+        """(K, N), of K outputs."""
+        found: Tensor = vmap(lambda one: self(one, target))(output)
+        return found
+
+
 def contributions(loss_fn: Any, sample_losses: Any = None) -> Contributions:
     """What each sample contributes to ``loss_fn(output, target)``, as far as it can be known.
 
-    Raises `ValueError` when called, where the contributions are not those of a mean or a sum.
+    The result raises `ValueError` when called, where the loss is not a mean or a sum.
     """
     if sample_losses is not None:
-        return partial(_averaged, sample_losses, loss_fn)
+        return Averaged(sample_losses, loss_fn)
     options: dict[str, Any] = {}
     function = loss_fn
     while isinstance(function, partial) and not function.args:
@@ -55,10 +65,10 @@ def contributions(loss_fn: Any, sample_losses: Any = None) -> Contributions:
         options |= {k: v for k, v in module._buffers.items() if k in _OPTIONS}
         reduction = module.reduction
     if function in _FUNCTIONS.values():
-        return partial(_standard, function, options, reduction or "mean")
+        return Standard(function, options, reduction or "mean")
     if _takes_reduction(loss_fn):
-        return partial(_averaged, partial(loss_fn, reduction="none"), loss_fn)
-    return partial(_intercepted, loss_fn)
+        return Averaged(partial(loss_fn, reduction="none"), loss_fn)
+    return Intercepted(loss_fn)
 
 
 def _takes_reduction(loss_fn: Any) -> bool:
@@ -68,57 +78,82 @@ def _takes_reduction(loss_fn: Any) -> bool:
         return False
 
 
-def _standard(
-    function: Any, options: dict[str, Any], reduction: str, output: Tensor, target: Any
-) -> Tensor:
-    """Of one of torch's losses; the mean of labels is weighted by class and leaves some out."""
-    each: Tensor = function(output, target, reduction="none", **options)
-    if each.dim() == 0:
-        raise ValueError(f"the loss of a single unbatched sample has no units; {_REMEDY}")
-    total = each.to(torch.float64)
-    if reduction == "sum":
-        return per_sample(total)
-    if reduction == "batchmean":
-        return per_sample(total) / output.shape[0]
-    if function in _BY_LABELS and not target.is_floating_point():
-        counted = target != options.get("ignore_index", -100)
-        weight = options.get("weight")
-        shares: Tensor = counted.double() if weight is None else weight[target * counted] * counted
-        return per_sample(total) / shares.sum(dtype=torch.float64)
-    return per_sample(total) / each.numel()
+@dataclass
+class Standard(Contributions):
+    """Of one of torch's losses; the mean over labels is weighted by class and leaves some out."""
+
+    function: Any
+    options: dict[str, Any]
+    reduction: str
+
+    def __call__(self, output: Tensor, target: Any) -> Tensor:
+        each: Tensor = self.function(output, target, reduction="none", **self.options)
+        if each.dim() == 0:
+            raise ValueError(f"the loss of a single unbatched sample has no units; {_REMEDY}")
+        return _per_sample(each.to(torch.float64)) / self._divisor(output, target, each.numel())
+
+    def stacked(self, output: Tensor, target: Any) -> Tensor:
+        K = len(output)
+        again = target.repeat(K, *[1] * (target.dim() - 1))
+        each = self.function(output.flatten(0, 1), again, reduction="none", **self.options)
+        found = _per_sample(each.to(torch.float64)).view(K, -1)
+        return found / self._divisor(output[0], target, each.numel() // K)
+
+    def _divisor(self, output: Tensor, target: Tensor, count: int) -> Tensor | int:
+        if self.reduction == "sum":
+            return 1
+        if self.reduction == "batchmean":
+            return len(output)
+        if self.function in _BY_LABELS and not target.is_floating_point():
+            counted = target != self.options.get("ignore_index", -100)
+            weight = self.options.get("weight")
+            if weight is None:
+                return counted.count_nonzero()
+            shares: Tensor = weight[target * counted] * counted
+            return shares.sum(dtype=torch.float64)
+        return count
 
 
-def per_sample(each: Tensor) -> Tensor:
+def _per_sample(each: Tensor) -> Tensor:
     """(N, ...) -> (N,)."""
     return torch.sum(each.flatten(1), 1) if each.dim() > 1 else each
 
 
-def _averaged(of_samples: Any, loss_fn: Any, output: Any, target: Any) -> Tensor:
+@dataclass
+class Averaged(Contributions):
     """Of losses whose mean or sum is what `loss_fn` gives."""
-    each = of_samples(output, target)
-    if not isinstance(each, Tensor) or each.dim() == 0:
-        raise ValueError(f"sample_losses must return a loss for each sample; {_REMEDY}")
-    each = each.to(torch.float64)
-    if getattr(loss_fn, "reduction", "mean") == "sum":
-        return per_sample(each)
-    return per_sample(each) / each.numel()
+
+    of_samples: Any
+    loss_fn: Any
+
+    def __call__(self, output: Any, target: Any) -> Tensor:
+        each = self.of_samples(output, target)
+        if not isinstance(each, Tensor) or each.dim() == 0:
+            raise ValueError(f"sample_losses must return a loss for each sample; {_REMEDY}")
+        summed = getattr(self.loss_fn, "reduction", "mean") == "sum"
+        return _per_sample(each.to(torch.float64)) / (1 if summed else each.numel())
 
 
-def _intercepted(loss_fn: Any, output: Any, target: Any) -> Tensor:
+@dataclass
+class Intercepted(Contributions):
     """Of a function of one's own that returns what one of torch's losses gives it."""
-    watch = _Watch()
-    with watch:
-        value = loss_fn(output, target)
-    if watch.last is None or watch.value is not value:
-        name = getattr(loss_fn, "__name__", type(loss_fn).__name__)
-        raise ValueError(
-            f"loss_fn={name} is not known to be a mean or a sum over samples; {_REMEDY}"
-        )
-    function, args, kwargs = watch.last
-    named = inspect.signature(function).bind(*args, **kwargs).arguments
-    options = {k: v for k, v in named.items() if k in _OPTIONS}
-    reduction = named.get("reduction", "mean")
-    return _standard(function, options, reduction, named["input"], named["target"])
+
+    loss_fn: Any
+
+    def __call__(self, output: Any, target: Any) -> Tensor:
+        watch = _Watch()
+        with watch:
+            value = self.loss_fn(output, target)
+        if watch.last is None or watch.value is not value:
+            name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
+            raise ValueError(
+                f"loss_fn={name} is not known to be a mean or a sum over samples; {_REMEDY}"
+            )
+        function, args, kwargs = watch.last
+        named = inspect.signature(function).bind(*args, **kwargs).arguments
+        options = {k: v for k, v in named.items() if k in _OPTIONS}
+        standard = Standard(function, options, named.get("reduction", "mean"))
+        return standard(named["input"], named["target"])
 
 
 class _Watch(torch.overrides.TorchFunctionMode):

@@ -35,6 +35,7 @@ _ATTENTION = types.FunctionType(
     {**F.multi_head_attention_forward.__globals__, "has_torch_function": lambda *_: False},
     argdefs=F.multi_head_attention_forward.__defaults__,
 )
+POOLS = {F.max_pool1d: 1, F.max_pool2d: 2, F.max_pool3d: 3}  # and their dimensions
 _OPENED: dict[Any, Callable[..., Any]] = {F.multi_head_attention_forward: _ATTENTION, **UNROLLED}
 
 
@@ -119,7 +120,8 @@ class Call:
     kwargs: Mapping[str, Any]
     output: Any
     site: Site | None = None
-    noise: Tensor | None = None
+    noise: Tensor | None = None  # of a dropout
+    winners: Tensor | None = None  # of a max-pooling
 
 
 class _Walk(TorchFunctionMode):
@@ -177,6 +179,7 @@ class Recording(_Walk):
         self._names = {id(p): name for name, p in parameters.items()}
         self.sites: list[Site] = []
         self.calls: list[Call] = []
+        self.output: Any = None  # of the model
         self.noise: list[Tensor] = []
         self.seen: set[str] = set()
         self.without_rule: dict[str, str] = {}  # parameter -> the call that has none
@@ -212,6 +215,10 @@ class Recording(_Walk):
         return out
 
     def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if func in POOLS and not kwargs.get("return_indices") and len(args) < 7:
+            out, winners = func(*args, **{**kwargs, "return_indices": True})
+            self.calls.append(Call(func, args, kwargs, out, winners=winners))
+            return out
         out = func(*args, **kwargs)
         self._note(func, args, kwargs, out)
         return out

@@ -117,6 +117,7 @@ class UnitGradient:
         self._memory = Memory()
         self._checked: dict[str, str] = {}  # layer -> what is wrong with it, or nothing
         self._layouts: dict[str, int] = {}  # layer -> which of the candidates is right
+        self._unchained: set[str] = set()  # layers that patches cannot follow
         self._coordinates: list[Coordinates] = []
         self._stackable, self._why = True, ""
         self._warned = False
@@ -134,7 +135,7 @@ class UnitGradient:
         batch = Batch(
             objective.model, objective.loss_fn,
             contributions(objective.loss_fn, self.sample_losses), parameters,
-            closure.inputs, closure.target, stackable=self._stackable,
+            closure.inputs, closure.target, stackable=self._stackable, unchained=self._unchained,
         )  # fmt: skip
         modules = [
             m for m in (objective.model, objective.loss_fn) if isinstance(m, torch.nn.Module)
@@ -170,7 +171,7 @@ class UnitGradient:
     def _probe(
         self, batch: Batch, evaluate: Evaluations, loss: float
     ) -> tuple[list[Layer | str], dict[str, str], list[Fresh], int, int]:
-        layers, without = layers_of(batch.recording, batch.samples, self._layouts)
+        layers, without = layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
         layers = self._sound(batch, layers, without)
         groups: list[Layer | str] = [*layers, *(n for n in batch.parameters if n in without)]
         self._coordinates = [_coordinates(g, batch, without) for g in groups]
@@ -221,19 +222,9 @@ class UnitGradient:
         pulls: dict[int, Tensor],
     ) -> tuple[Fresh, int]:  # fmt: skip
         """New slopes of these units, one by one or all at once along random directions."""
-        N, cells, r = batch.samples, layer.cells, self._radius(layer)
-        Q = min(self.positions, cells)
-        if self.directions:
-            K = self.directions
-            probed = units.repeat(Q).expand(K, -1)
-            at = self._cells(K, Q, N, cells).repeat_interleave(len(units), 1)
-        else:
-            K = len(units)
-            probed = units.unsqueeze(1).expand(-1, Q)
-            at = self._cells(K, Q, N, cells)
-        index = layer.index(probed, at)
-        signs = torch.randint(0, 2, index.shape, generator=self._generator) * 2.0 - 1
-        signs = signs.to(batch.base.dtype)
+        cells, r, Q = layer.cells, self._radius(layer), min(self.positions, layer.cells)
+        index, signs = self._nudges(batch, layer, units, Q, self._generator)
+        K = len(index)
         central = self.difference == "central"
         changes = batch.changes(layer, index, signs * r, pulls, central)
         evaluate.charge(K * (2 if central else 1))
@@ -241,18 +232,24 @@ class UnitGradient:
         changes = torch.where(good.unsqueeze(1), changes, 0)
         weight = cells / (Q * r * (K if self.directions else 1))
         d = changes.unsqueeze(1) * signs * weight
-        flat = torch.zeros(sum(layer.sizes), dtype=torch.float64)
-        flat.scatter_add_(0, index.flatten(), d.flatten())
-        slopes = layer.slopes(flat.to(layer.calls[0].output.dtype))
+        slopes = batch.slopes(layer, index, d)
         kept = units[good] if not self.directions else units[: len(units) * bool(good.all())]
         return Fresh(layer.key, kept, layer.rows, slopes), len(units) - len(kept)
 
-    def _cells(self, K: int, Q: int, N: int, cells: int) -> Tensor:
-        """(K, Q, N): Q different places of each sample."""
-        if Q == 1:
-            return torch.randint(0, cells, (K, 1, N), generator=self._generator)
-        order = torch.rand((K, N, cells), generator=self._generator).topk(Q, dim=2).indices
-        return order.transpose(1, 2)
+    def _nudges(
+        self, batch: Batch, layer: Layer, units: Tensor, Q: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Flat positions and signs (K, E, N) of each pass's nudges, at Q places of each sample."""
+        K = self.directions or len(units)
+        at = _places(K, Q, batch.samples, layer.cells, generator)
+        if self.directions:
+            at = at.repeat_interleave(len(units), 1)
+            probed = units.repeat(Q).expand(K, -1)
+        else:
+            probed = units.unsqueeze(1).expand(-1, Q)
+        index = layer.index(probed, at)
+        signs = torch.randint(0, 2, index.shape, generator=generator)
+        return index, (signs * 2 - 1).to(batch.base.dtype)
 
     def _weights(
         self, batch: Batch, evaluate: Evaluations, loss: float, name: str, index: Tensor
@@ -334,7 +331,7 @@ class UnitGradient:
         if not all(layer.key in self._checked for layer in layers):
             for layer in layers:
                 self._check(batch, layer)
-            layers, _ = layers_of(batch.recording, batch.samples, self._layouts)
+            layers, _ = layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
         for layer in layers:
             if problem := self._checked[layer.key]:
                 without |= {p.name: problem for p in layer.calls[0].parameters.values()}
@@ -348,7 +345,7 @@ class UnitGradient:
         """Hold a layer against plain evaluations, with each candidate for its layout in turn."""
         for chosen in range(layer.candidates):
             self._layouts[layer.key] = chosen
-            same, _ = layers_of(batch.recording, batch.samples, self._layouts)
+            same, _ = layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
             tried = next(other for other in same if other.key == layer.key)
             try:
                 problem, spent = problem_with(batch, tried, 0.1 * (layer.scale or 1.0))
@@ -366,6 +363,27 @@ class UnitGradient:
                 f"{layer.name}: {problem}; it is probed weight by weight from now on", EngineWarning
             )
         self._checked[layer.key] = problem
+        if not problem and not self._agrees(batch, tried):
+            warn(
+                f"{layer.name}: patches do not give what the model gives; whole passes are made "
+                "instead",
+                EngineWarning,
+            )
+            self._unchained.add(layer.key)
+
+    def _agrees(self, batch: Batch, layer: Layer) -> bool:
+        """Does following patches give what replaying the model gives?"""
+        units = torch.arange(layer.units) if self.directions else torch.arange(layer.units)[::7][:3]
+        index, signs = self._nudges(batch, layer, units, 1, torch.Generator().manual_seed(0))
+        moves = signs * self._radius(layer) * 10
+        batch.unchained = self._unchained
+        fast = batch.changes(layer, index, moves, {}, False)
+        batch.unchained = {layer.key}
+        slow = batch.changes(layer, index, moves, {}, False)
+        batch.unchained = self._unchained
+        noise = 1e-9 if layer.calls[0].output.dtype == torch.float64 else 1e-5
+        allowed = 1e-2 * slow.abs().max() + noise * batch.base.abs().max()
+        return bool(((fast - slow).abs().max() <= allowed) | ~slow.isfinite().all())
 
     def _report(self, skipped: int) -> None:
         if not skipped:
@@ -411,6 +429,7 @@ class UnitGradient:
             "memory": self._memory.state_dict(),
             "checked": dict(self._checked),
             "layouts": dict(self._layouts),
+            "unchained": sorted(self._unchained),
             "stackable": [self._stackable, self._why],
             "warned": self._warned,
         }
@@ -426,8 +445,17 @@ class UnitGradient:
         self._generator.set_state(state["random"])
         self._memory.load_state_dict(state["memory"])
         self._checked, self._layouts = dict(state["checked"]), dict(state["layouts"])
+        self._unchained = set(state["unchained"])
         self._stackable, self._why = state["stackable"]
         self._warned = bool(state["warned"])
+
+
+def _places(K: int, Q: int, N: int, cells: int, generator: torch.Generator) -> Tensor:
+    """(K, Q, N): Q different places of each sample."""
+    if Q == 1:
+        return torch.randint(0, cells, (K, 1, N), generator=generator)
+    order = torch.rand((K, N, cells), generator=generator).topk(Q, dim=2).indices
+    return order.transpose(1, 2)
 
 
 def _coordinates(group: Layer | str, batch: Batch, without: dict[str, str]) -> Coordinates:
