@@ -1,7 +1,6 @@
 """What can go wrong, by name."""
 
 __all__ = [
-    "DataError",
     "EngineWarning",
     "NonFiniteLoss",
     "NonFiniteWarning",
@@ -9,10 +8,6 @@ __all__ = [
     "RestoreWarning",
     "SharedMemoryError",
 ]
-
-
-class DataError(ValueError):
-    """A data file is missing, damaged or could not be downloaded; the sentence says what to do."""
 
 
 class NonFiniteLoss(ArithmeticError):

@@ -10,10 +10,8 @@ Splits('sarcos', 'generated', 400 + 100 rows of (21,))
 
 from __future__ import annotations
 
-from cocd.errors import DataError
-
+from .files import NAMES, DataError
 from .generated import generated
-from .places import NAMES
 from .sets import Folder, cifar10, mnist, sarcos
 from .splits import Splits
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .files import NAMES
 from .formats import Bytes, Floats
-from .places import NAMES
 from .sets import INPUTS, check_seed, images, regression
 from .splits import Splits
 

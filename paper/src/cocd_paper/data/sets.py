@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from . import contents, places
-from .formats import Bytes, Floats
+from .files import DataError, Place, place
+from .formats import Bytes, Floats, FormatError, cifar, idx, matlab
 from .splits import Splits, as_bytes, channel_statistics, hold_out, scale_images, standardise
 
 Folder = str | os.PathLike[str] | None
@@ -42,10 +44,10 @@ def sarcos(
     """
     check_split("sarcos", split)
     check_seed(seed)
-    where = contents.place(data, check)
-    rows = contents.sarcos(where, "sarcos_inv")
+    where = place(data, check)
+    rows = _torques(where, "sarcos_inv")
     if split == "published":
-        test = contents.sarcos(where, "sarcos_inv_test")
+        test = _torques(where, "sarcos_inv_test")
         note = _published_note(rows, test)
         return regression("sarcos", split, rows, test, note, standardised)
     inputs = rows[:, :INPUTS].astype(np.float32)  # as the network sees them
@@ -73,11 +75,11 @@ def mnist(*, data: Folder = None, split: str = "test", seed: int = 0, check: boo
     """
     check_split("mnist", split)
     check_seed(seed)
-    where = contents.place(data, check)
-    training = contents.mnist(where, places.MNIST_TRAIN)
+    where = place(data, check)
+    training = _digits(where, "train")
     if split == "validation":
         return _tuning_images("mnist", training, seed)
-    test = contents.mnist(where, places.MNIST_TEST)
+    test = _digits(where, "t10k")
     return images("mnist", split, training, test, _official_note(training[0], test[0]))
 
 
@@ -91,12 +93,51 @@ def cifar10(
     """
     check_split("cifar10", split)
     check_seed(seed)
-    where = contents.place(data, check)
-    training = contents.cifar10(where, places.CIFAR_TRAIN)
+    where = place(data, check)
+    training = _photographs(where, [f"data_batch_{i}" for i in range(1, 6)])
     if split == "validation":
         return _tuning_images("cifar10", training, seed)
-    test = contents.cifar10(where, places.CIFAR_TEST)
+    test = _photographs(where, ["test_batch"])
     return images("cifar10", split, training, test, _official_note(training[0], test[0]))
+
+
+Array = TypeVar("Array", Bytes, Floats)
+
+
+def _parsed(where: Place, name: str, path: str, parse: Callable[[bytes], Array]) -> Array:
+    """What a file holds; the checksum comes first, the parser second."""
+    content = where.read(name, path)
+    try:
+        return parse(content)
+    except FormatError as error:
+        raise DataError(f"{where.folder / path} {error}: {where.remedy(name)}") from None
+
+
+def _torques(where: Place, variable: str) -> Floats:
+    """Rows of 21 inputs and 7 torques."""
+    path = f"sarcos/{variable}.mat"
+    return _parsed(where, "sarcos", path, lambda content: matlab(content, variable, INPUTS + 7))
+
+
+def _digits(where: Place, prefix: str) -> tuple[Bytes, Bytes]:
+    """Images (N, 1, 28, 28) and labels (N,), both bytes."""
+    path = f"mnist/{prefix}-images-idx3-ubyte.gz"
+    images = _parsed(where, "mnist", path, lambda content: idx(content, 3))
+    path = f"mnist/{prefix}-labels-idx1-ubyte.gz"
+    labels = _parsed(where, "mnist", path, lambda content: idx(content, 1))
+    if images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max() > 9:
+        raise DataError(
+            f"{where.folder / path} does not hold a label from 0 to 9 for each of {len(images):,} "
+            f"images of 28 x 28 pixels: {where.remedy('mnist')}"
+        )
+    return images[:, None], labels
+
+
+def _photographs(where: Place, batches: Sequence[str]) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,), both bytes."""
+    paths = [f"cifar-10-batches-bin/{batch}.bin" for batch in batches]
+    records = np.concatenate([_parsed(where, "cifar10", path, cifar) for path in paths])
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
 
 def regression(

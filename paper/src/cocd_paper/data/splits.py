@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cocd.errors import DataError
+from .files import DataError
 
 Array = npt.NDArray[Any]
 
