@@ -184,9 +184,9 @@ def test_parameters_that_join_are_trained(order):
     assert not torch.equal(flat(model[2].parameters()), last)
 
 
-def test_weight_decay_is_part_of_the_objective():
+def test_l2_is_part_of_the_objective():
     x = torch.tensor([4.0], dtype=torch.float64, requires_grad=True)
-    optimizer = cocd.AutoCoCD([x], weight_decay=1.0)
+    optimizer = cocd.AutoCoCD([x], l2=1.0)
     for _ in range(200):
         optimizer.step(lambda: (x - 3).square().sum() / 2)
     assert abs(x.item() - 1.5) < 1e-6  # of (x - 3)^2 / 2 + x^2 / 2
@@ -234,7 +234,7 @@ def test_any_strides_and_a_traced_objective(order):
         ({"compute_budget": 0}, "compute_budget must be"),
         ({"compute_budget": 100}, "compute_budget=100 is more than"),
         ({"max_evaluations": 0}, "max_evaluations must be"),
-        ({"weight_decay": -1.0}, "weight_decay must be"),
+        ({"l2": -1.0}, "l2 must be"),
         ({"order": "random"}, "order must be"),
     ],
 )

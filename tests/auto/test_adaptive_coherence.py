@@ -188,9 +188,9 @@ def test_when_most_parameters_join_all_begins_anew():
     assert persistent > 1 and noisy == 1
 
 
-def test_weight_decay_belongs_to_the_slope():
+def test_l2_belongs_to_the_slope():
     """Where the penalty and the loss balance, the slopes of the loss alone persist for ever."""
-    training = Training(weight_decay=2.0)
+    training = Training(l2=2.0)
     training.lowest = 2.0
     with torch.no_grad():
         training.v.fill_(1.0)
@@ -340,7 +340,7 @@ def test_a_block_is_read_as_it_is_remembered():
 
 def test_slopes_and_curvatures_are_of_the_objective_with_the_penalty():
     x = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    block = Block([x], [Place(0, [0, 1, 2])], {id(x): {"weight_decay": 0.5, "eps": 0.3}})
+    block = Block([x], [Place(0, [0, 1, 2])], {id(x): {"l2": 0.5, "eps": 0.3}})
     assert block.slopes(np.array([1.0, np.nan, 3.0])).tolist()[::2] == [1.5, 4.5]
     assert block.curvatures(np.array([1.0, -1.0, np.inf])).tolist() == [1.5, -0.5, np.inf]
     assert block.penalty() == 0.25 * 14

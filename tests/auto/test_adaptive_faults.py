@@ -51,7 +51,7 @@ def test_half_precision_weights_are_probed_at_the_whole_radius():
 
 def test_the_guard_knows_the_penalty():
     x = torch.full((400,), 3.01, dtype=torch.float64, requires_grad=True)
-    optimizer = cocd.AutoCoCD([x], weight_decay=1.0)
+    optimizer = cocd.AutoCoCD([x], l2=1.0)
     for _ in range(150):
         optimizer.step(lambda: (x - 3).square().sum() / 2)
     assert abs(x.mean().item() - 1.5) < 0.05

@@ -298,7 +298,9 @@ def test_a_state_of_other_parameters_is_refused():
     x = torch.zeros(7, dtype=torch.float64, requires_grad=True)
     for other in (x, torch.zeros(3, requires_grad=True)):
         with pytest.raises(ValueError, match=r"7 coordinates in shapes \[\(3,\), \(2, 2\)\]"):
-            Coherence(cocd.CoCD([other], lr=0.1)).load_state_dict(tracker.state_dict())
+            Coherence(cocd.CoCD([other], lr=0.1, compute_budget=1)).load_state_dict(
+                tracker.state_dict()
+            )
 
 
 # --- the measured error and its bound -----------------------------------------------------------

@@ -358,7 +358,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_alone_is_a_difference():
 
 def nowhere_finite(rank):
     x = torch.zeros(3, requires_grad=True)
-    optimizer = cocd.CoCD([x], lr=0.1)
+    optimizer = cocd.CoCD([x], lr=0.1, compute_budget=1)
     optimizer.step(Shard(optimizer)(lambda: (x / 0).sum()))
 
 
@@ -546,7 +546,7 @@ def test_a_subgroup_shares_among_its_members():
 
 
 def test_without_a_process_group():
-    optimizer = cocd.CoCD([torch.zeros(2, requires_grad=True)], lr=0.1)
+    optimizer = cocd.CoCD([torch.zeros(2, requires_grad=True)], lr=0.1, compute_budget=1)
     with pytest.raises(ValueError, match=r"init_process_group first, in a script started by torch"):
         Shard(optimizer)
 
@@ -554,7 +554,7 @@ def test_without_a_process_group():
 @pytest.fixture
 def alone():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield cocd.CoCD([torch.zeros(2, requires_grad=True)], lr=0.1)
+    yield cocd.CoCD([torch.zeros(2, requires_grad=True)], lr=0.1, compute_budget=1)
     dist.destroy_process_group()
 
 

@@ -41,8 +41,8 @@ def test_cocd_refuses(name, value):
 def test_groups_refuse_and_so_does_a_step_after_a_bad_value_was_written(name, value):
     x = parameter()
     with pytest.raises(ValueError, match=name):
-        cocd.CoCD([{"params": [x], name: value}], lr=0.1)
-    optimizer = cocd.CoCD([x], lr=0.1)
+        cocd.CoCD([{"params": [x], name: value}], lr=0.1, compute_budget=1)
+    optimizer = cocd.CoCD([x], lr=0.1, compute_budget=1)
     optimizer.param_groups[0][name] = value
     weights = x.tolist()
     with pytest.raises(ValueError, match=name):
@@ -89,11 +89,11 @@ def test_nothing_to_train_is_refused(method, params):
 )
 def test_tensors_that_cannot_be_probed_are_refused(tensor):
     with pytest.raises(ValueError, match="params: parameter 0"):
-        cocd.CoCD([tensor], lr=0.1)
+        cocd.CoCD([tensor], lr=0.1, compute_budget=1)
 
 
 METHODS = {
-    "CoCD": lambda x: cocd.CoCD([x], lr=0.1).step,
+    "CoCD": lambda x: cocd.CoCD([x], lr=0.1, compute_budget=1).step,
     "CoherentGradient": lambda x: cocd.CoherentGradient([x], eps=0.1, compute_budget=1),
     "SPSA": lambda x: baselines.SPSA([x], lr=0.1).step,
     "MeZO": lambda x: baselines.MeZO([x], lr=0.0).step,
@@ -110,7 +110,7 @@ def test_missing_closure_is_refused(method, closure):
 
 def test_step_without_any_argument_is_refused():
     with pytest.raises(ValueError, match=r"closure must be a function.*None"):
-        cocd.CoCD([parameter()], lr=0.1).step()
+        cocd.CoCD([parameter()], lr=0.1, compute_budget=1).step()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_closure_without_a_scalar_loss_is_refused(method, result, said):
 )
 def test_every_kind_of_scalar_loss_is_accepted_and_returned(loss):
     x = parameter()
-    returned = cocd.CoCD([x], lr=0.1).step(lambda: loss(float(x.sum()) + 2.5))
+    returned = cocd.CoCD([x], lr=0.1, compute_budget=1).step(lambda: loss(float(x.sum()) + 2.5))
     assert type(returned) is type(loss(0.0))
     assert float(returned) == 2.5
 
@@ -179,3 +179,12 @@ def test_a_parameter_that_was_reshaped_is_refused_before_anything_has_changed():
     with pytest.raises(ValueError, match=r"now of shape \(2, 6\)"):
         optimizer.step(lambda: (x**2).sum())
     assert world(optimizer) == before
+
+
+@pytest.mark.parametrize(("n", "budget"), [(5, 5), (64, 64), (3_000, 64), (20_000, 200)])
+def test_the_budget_is_a_hundredth_of_all_coordinates_but_at_least_64_where_there_are(n, budget):
+    x = torch.zeros(n, requires_grad=True)
+    assert cocd.CoCD([x], 0.1).compute_budget == budget
+    assert cocd.CoCD([x], 0.1, memory_budget=4).compute_budget == min(budget, 4)
+    assert cocd.CoherentGradient([x]).compute_budget == budget
+    assert cocd.baselines.BCCD([x], 0.1).compute_budget == budget

@@ -22,7 +22,7 @@ def slope(*coefficients):
 
 def test_lr_schedulers_take_effect():
     x, loss = slope(4.0)
-    optimizer = cocd.CoCD([x], lr=0.5)
+    optimizer = cocd.CoCD([x], lr=0.5, compute_budget=1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.25)
     optimizer.step(loss)
     scheduler.step()
@@ -38,7 +38,7 @@ def test_what_is_written_to_a_param_group_takes_effect(name, value):
 
     def run(**changed):
         x = torch.ones(3, dtype=torch.float64, requires_grad=True)
-        optimizer = cocd.CoCD([x], **options)
+        optimizer = cocd.CoCD([x], compute_budget=1, **options)
         for _ in range(2):
             optimizer.step(lambda: (x**4).sum())
             optimizer.param_groups[0].update(changed)
@@ -59,7 +59,7 @@ def test_load_state_dict_takes_effect_and_brings_budget_and_difference():
     )
     saved.step(loss)
     y, loss_y = slope(1.0, 2.0, 3.0)
-    loaded = cocd.CoCD([y], lr=0.1)
+    loaded = cocd.CoCD([y], lr=0.1, compute_budget=1)
     loaded.load_state_dict(saved.state_dict())
     assert (loaded.compute_budget, loaded.difference, loaded.evaluations) == (2, "forward", 3)
     y.data.copy_(x.data)
@@ -70,9 +70,9 @@ def test_load_state_dict_takes_effect_and_brings_budget_and_difference():
 
 def test_state_with_another_memory_budget_is_refused():
     x, loss = slope(*range(9))
-    saved = cocd.CoCD([x], lr=0.1, memory_budget=8)
+    saved = cocd.CoCD([x], lr=0.1, memory_budget=8, compute_budget=1)
     saved.step(loss)
-    other = cocd.CoCD([x], lr=0.1, memory_budget=4)
+    other = cocd.CoCD([x], lr=0.1, memory_budget=4, compute_budget=1)
     with pytest.raises(ValueError, match=r"memory_budget=8.*memory_budget=4"):
         other.load_state_dict(saved.state_dict())
 
@@ -93,7 +93,7 @@ def test_parameter_groups_and_named_parameters_work():
 def test_parameters_of_a_group_added_later_are_trained():
     x, _ = slope(1.0)
     y, _ = slope(1.0)
-    optimizer = cocd.CoCD([x], lr=0.5)
+    optimizer = cocd.CoCD([x], lr=0.5, compute_budget=1)
     optimizer.add_param_group({"params": [y]})
     for _ in range(2):
         optimizer.step(lambda: (x + 2 * y).sum())
@@ -181,7 +181,7 @@ def test_dropout_masks_are_the_same_in_all_evaluations():
 
 def test_buffer_of_float64_parameters_is_float64():
     x, loss = slope(1 / 3)
-    optimizer = cocd.CoCD([x], lr=0.1)
+    optimizer = cocd.CoCD([x], lr=0.1, compute_budget=1)
     optimizer.step(loss)
     assert optimizer.estimate().dtype == torch.float64
     assert optimizer.estimate().item() == pytest.approx(1 / 3, abs=1e-14)
@@ -189,7 +189,7 @@ def test_buffer_of_float64_parameters_is_float64():
 
 def test_state_dict_does_not_share_memory_with_the_live_buffer():
     x, loss = slope(1.0, 2.0)
-    optimizer = cocd.CoCD([x], lr=0.1)
+    optimizer = cocd.CoCD([x], lr=0.1, compute_budget=1)
     optimizer.step(loss)
     saved = optimizer.state_dict()
     before = frozen(saved)
@@ -210,7 +210,7 @@ def test_deepcopy_and_pickle_keep_the_state(clone):
 
 def test_weight_decay_reaches_every_coordinate():
     x, loss = slope(0.0, 0.0, 0.0, 0.0)
-    cocd.CoCD([x], lr=0.5, weight_decay=0.5, memory_budget=1).step(loss)
+    cocd.CoCD([x], lr=0.5, weight_decay=0.5, memory_budget=1, compute_budget=1).step(loss)
     assert x.tolist() == [0.75] * 4
 
 
@@ -259,7 +259,7 @@ def test_every_device_has_a_buffer_of_its_own():
 
 def test_empty_tensors_are_accepted():
     x, loss = slope(1.0)
-    optimizer = cocd.CoCD([torch.zeros(0, 3, requires_grad=True), x], lr=0.5)
+    optimizer = cocd.CoCD([torch.zeros(0, 3, requires_grad=True), x], lr=0.5, compute_budget=1)
     optimizer.step(loss)
     assert x.item() == pytest.approx(0.5)
     assert optimizer.estimate().shape == (1,)
@@ -267,7 +267,7 @@ def test_empty_tensors_are_accepted():
 
 def test_step_returns_the_loss_before_the_update():
     x, loss = slope(1.0, 2.0)
-    returned = cocd.CoCD([x], lr=0.1).step(loss)
+    returned = cocd.CoCD([x], lr=0.1, compute_budget=1).step(loss)
     assert isinstance(returned, torch.Tensor)
     assert returned.item() == 3.0
 
@@ -285,7 +285,7 @@ def test_one_sided_differences_cost_one_evaluation_a_coordinate(difference, eval
 @pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR"])
 def test_schedulers_that_cycle_momentum_cannot_overwrite_gamma(name):
     x, loss = slope(1.0)
-    optimizer = cocd.CoCD([x], lr=0.1, decay=0.7)
+    optimizer = cocd.CoCD([x], lr=0.1, decay=0.7, compute_budget=1)
     scheduler = getattr(torch.optim.lr_scheduler, name)
     limits = (
         {"max_lr": 0.2, "total_steps": 5} if name == "OneCycleLR" else {"base_lr": 0.1, "max_lr": 1}

@@ -42,7 +42,7 @@ def test_a_thousand_bfloat16_steps_leave_every_weight_bit_identical():
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).bfloat16()
     x = torch.randn(8, 3, dtype=torch.bfloat16)
     before = frozen(list(model.parameters()))
-    optimizer = cocd.CoCD(model.parameters(), lr=0.0, eps=1.0)
+    optimizer = cocd.CoCD(model.parameters(), lr=0.0, eps=1.0, compute_budget=1)
     for _ in range(1000):
         optimizer.step(lambda: model(x).float().square().mean())
     assert frozen(list(model.parameters())) == before
@@ -143,7 +143,7 @@ def test_run_goes_on_after_a_failed_step_as_if_it_had_not_been(method):
 
 def test_failed_first_step_leaves_no_trace_either():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    optimizer = cocd.CoCD(model.parameters(), lr=0.1)
+    optimizer = cocd.CoCD(model.parameters(), lr=0.1, compute_budget=1)
     before = world(optimizer, model)
     with pytest.raises(RuntimeError):
         optimizer.step(Raising(lambda: model(torch.randn(4, 2)).sum(), 1, fail))
@@ -210,7 +210,9 @@ def test_ctrl_c_is_not_swallowed_by_another_exception():
     x = torch.ones(3, requires_grad=True)
     before = frozen(x)
     with pytest.raises(KeyboardInterrupt):
-        cocd.CoCD([x], lr=0.1).step(Raising(lambda: x.sum(), 2, press_then_return_nothing))
+        cocd.CoCD([x], lr=0.1, compute_budget=1).step(
+            Raising(lambda: x.sum(), 2, press_then_return_nothing)
+        )
     assert frozen(x) == before
 
 

@@ -33,7 +33,7 @@ def test_bad_probe_keeps_the_decayed_old_estimate(at, bad):
 @pytest.mark.parametrize("memory_budget", [1, 2])
 def test_bad_probe_in_a_short_memory_leaves_nothing(memory_budget):
     x, loss = line(1.0, 2.0, 3.0)
-    optimizer = cocd.CoCD([x], lr=0.5, decay=0.5, memory_budget=memory_budget)
+    optimizer = cocd.CoCD([x], lr=0.5, decay=0.5, memory_budget=memory_budget, compute_budget=1)
     optimizer.step(loss)
     with pytest.warns(cocd.NonFiniteWarning):
         optimizer.step(Raising(loss, 2, lambda: math.nan))
@@ -86,7 +86,7 @@ def test_raise_mode_raises_with_nothing_changed(bad):
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_loss_at_x_t_always_raises_with_nothing_changed(bad, nonfinite):
     x, loss = line(1.0, 2.0)
-    optimizer = cocd.CoCD([x], lr=0.1, weight_decay=0.1, nonfinite=nonfinite)
+    optimizer = cocd.CoCD([x], lr=0.1, weight_decay=0.1, nonfinite=nonfinite, compute_budget=1)
     optimizer.step(loss)
     before = world(optimizer)
     with pytest.raises(cocd.NonFiniteLoss, match=str(bad)):
@@ -112,7 +112,7 @@ def test_quotient_that_overflows_is_not_stored(dtype, huge):
 
 def test_difference_that_overflows_is_not_stored():
     x, _ = line(1.0)
-    optimizer = cocd.CoCD([x], lr=0.1, eps=1.0)
+    optimizer = cocd.CoCD([x], lr=0.1, eps=1.0, compute_budget=1)
     with pytest.warns(cocd.NonFiniteWarning):
         optimizer.step(lambda: 1.7e308 * (x[0] - 1).sign())
     assert optimizer.estimate().tolist() == [0.0]
@@ -150,7 +150,7 @@ def test_eps_lost_on_the_side_that_is_used_warns():
     # Next to 1 the float32 numbers lie twice as dense below as above.
     for difference, lost in [("forward", True), ("backward", False), ("central", False)]:
         x, loss = line(1.0, dtype=torch.float32)
-        optimizer = cocd.CoCD([x], lr=0.1, eps=4e-8, difference=difference)
+        optimizer = cocd.CoCD([x], lr=0.1, eps=4e-8, difference=difference, compute_budget=1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimizer.step(loss)

@@ -119,7 +119,7 @@ def test_saved_state_does_not_change_and_can_be_loaded_twice():
 
 def test_copied_optimizer_and_model_stay_together_and_apart_from_the_first():
     model = torch.nn.Linear(2, 1)
-    optimizer = cocd.CoCD(model.parameters(), lr=0.1, modules=model)
+    optimizer = cocd.CoCD(model.parameters(), lr=0.1, modules=model, compute_budget=1)
     twin_model, twin = copy.deepcopy((model, optimizer))
     before = frozen(list(model.parameters()))
     twin.step(lambda: (twin_model(torch.ones(1, 2)) ** 2).sum())
@@ -130,18 +130,20 @@ def test_copied_optimizer_and_model_stay_together_and_apart_from_the_first():
 
 
 def other_shapes():
-    return cocd.CoCD([torch.ones(7, requires_grad=True)], lr=0.1)
+    return cocd.CoCD([torch.ones(7, requires_grad=True)], lr=0.1, compute_budget=1)
 
 
 def other_grouping():
-    return cocd.CoCD(tensors((torch.float64,) * 3), lr=0.1, memory_budget=3)
+    return cocd.CoCD(tensors((torch.float64,) * 3), lr=0.1, memory_budget=3, compute_budget=1)
 
 
 MISFITS = {
     "another m": (lambda: build(memory_budget=4), "memory_budget=3.*memory_budget=4"),
     "all of it": (build, "memory_budget=3.*memory_budget=7"),
     "another n": (
-        lambda: cocd.CoCD([torch.ones(9, requires_grad=True)], lr=0.1, memory_budget=3),
+        lambda: cocd.CoCD(
+            [torch.ones(9, requires_grad=True)], lr=0.1, memory_budget=3, compute_budget=1
+        ),
         r"7 numbers.*9 numbers",
     ),
     "other shapes": (other_shapes, r"shapes"),
@@ -196,7 +198,9 @@ def test_spoilt_state_is_refused_with_nothing_changed(spoil):
 def test_state_of_a_torch_optimizer_is_refused():
     x = torch.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="state_dict has no state of a cocd optimizer"):
-        cocd.CoCD([x], lr=0.1).load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
+        cocd.CoCD([x], lr=0.1, compute_budget=1).load_state_dict(
+            torch.optim.SGD([x], lr=0.1).state_dict()
+        )
 
 
 def test_all_of_n_is_the_same_memory_by_number_and_by_name():
@@ -208,7 +212,9 @@ def test_all_of_n_is_the_same_memory_by_number_and_by_name():
 
 
 def test_state_of_other_dtypes_is_refused():
-    wide = cocd.CoCD([torch.ones(4, dtype=torch.float64, requires_grad=True)], lr=0.1)
-    narrow = cocd.CoCD([torch.ones(4, requires_grad=True)], lr=0.1)
+    wide = cocd.CoCD(
+        [torch.ones(4, dtype=torch.float64, requires_grad=True)], lr=0.1, compute_budget=1
+    )
+    narrow = cocd.CoCD([torch.ones(4, requires_grad=True)], lr=0.1, compute_budget=1)
     with pytest.raises(ValueError, match=r"float64.*float32"):
         narrow.load_state_dict(wide.state_dict())

@@ -70,7 +70,7 @@ def test_scheduler_takes_effect(name, lr):
 def test_scheduler_and_optimizer_resume_together():
     def build():
         x = torch.ones(3, dtype=torch.float64, requires_grad=True)
-        optimizer = cocd.CoCD([x], lr=torch.tensor(0.1), decay=0.9)
+        optimizer = cocd.CoCD([x], lr=torch.tensor(0.1), decay=0.9, compute_budget=1)
         return x, optimizer, lr_scheduler.ExponentialLR(optimizer, 0.5)
 
     def advance(x, optimizer, scheduler, steps):

@@ -55,17 +55,19 @@ def test_groups_have_their_own_lr_eps_decay_and_weight_decay(difference, memory_
 
 def test_named_parameters_keep_their_names_and_errors_use_them():
     model = nn.Linear(2, 1)
-    optimizer = cocd.CoCD(model.named_parameters(), lr=0.1)
+    optimizer = cocd.CoCD(model.named_parameters(), lr=0.1, compute_budget=1)
     assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
     assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
     with pytest.raises(ValueError, match="my_expanded"):
-        cocd.CoCD([("my_expanded", torch.ones(1).expand(3).requires_grad_())], lr=0.1)
+        cocd.CoCD(
+            [("my_expanded", torch.ones(1).expand(3).requires_grad_())], lr=0.1, compute_budget=1
+        )
 
 
 def test_options_of_the_whole_optimizer_are_refused_in_a_group():
     for name, value in [("compute_budget", 2), ("memory_budget", 2), ("difference", "forward")]:
         with pytest.raises(ValueError, match=name):
-            cocd.CoCD([{"params": [leaf(1.0, 2.0)], name: value}], lr=0.1)
+            cocd.CoCD([{"params": [leaf(1.0, 2.0)], name: value}], lr=0.1, compute_budget=1)
 
 
 # --- parameters that join later ----------------------------------------------------------
@@ -111,7 +113,7 @@ def test_added_group_of_another_dtype_gets_a_buffer_of_its_own():
 
 def test_refused_group_leaves_the_optimizer_as_it_was():
     a = leaf(1.0, -1.0)
-    optimizer = cocd.CoCD([a], lr=0.1)
+    optimizer = cocd.CoCD([a], lr=0.1, compute_budget=1)
     optimizer.step(lambda: (a**2).sum())
     before = world(optimizer)
     refused = [
@@ -192,7 +194,7 @@ def test_everything_frozen_costs_one_evaluation_and_moves_nothing():
 def test_zero_grad_and_gradients_do_not_matter():
     a, b = leaf(1.0, 2.0), leaf(1.0, 2.0)
     a.grad = torch.full((2,), 7.0, dtype=torch.float64)
-    left, right = cocd.CoCD([a], lr=0.1), cocd.CoCD([b], lr=0.1)
+    left, right = cocd.CoCD([a], lr=0.1, compute_budget=1), cocd.CoCD([b], lr=0.1, compute_budget=1)
     for _ in range(3):
         left.step(lambda: (a**2).sum())
         right.step(lambda: (b**2).sum())
@@ -207,7 +209,7 @@ def test_zero_grad_and_gradients_do_not_matter():
 
 def test_a_profiler_sees_the_steps():
     a = torch.ones(2, requires_grad=True)
-    optimizer = cocd.CoCD([a], lr=0.1)
+    optimizer = cocd.CoCD([a], lr=0.1, compute_budget=1)
     optimizer.step(lambda: a.square().sum())
     with torch.profiler.profile() as profile:
         optimizer.step(lambda: a.square().sum())
@@ -216,7 +218,7 @@ def test_a_profiler_sees_the_steps():
 
 def test_step_hooks_for_all_optimizers_run():
     a, calls = torch.ones(2, requires_grad=True), []
-    optimizer = cocd.CoCD([a], lr=0.1)
+    optimizer = cocd.CoCD([a], lr=0.1, compute_budget=1)
     optimizer.step(lambda: a.square().sum())
     handle = register_optimizer_step_post_hook(lambda *_: calls.append("post"))
     optimizer.step(lambda: a.square().sum())
@@ -227,7 +229,7 @@ def test_step_hooks_for_all_optimizers_run():
 
 def test_step_hooks_run_around_every_step():
     a, calls = leaf(1.0), []
-    optimizer = cocd.CoCD([a], lr=0.25)
+    optimizer = cocd.CoCD([a], lr=0.25, compute_budget=1)
     before = optimizer.register_step_pre_hook(lambda *_: calls.append(("pre", a.item())))
     optimizer.register_step_post_hook(lambda *_: calls.append(("post", round(a.item(), 12))))
     optimizer.step(lambda: 2 * a.sum())
@@ -245,7 +247,7 @@ def test_autograd_is_off_during_evaluations_and_as_it_was_afterwards(enabled):
         return (a**2).sum()
 
     with torch.set_grad_enabled(enabled):
-        returned = cocd.CoCD([a], lr=0.1).step(loss)
+        returned = cocd.CoCD([a], lr=0.1, compute_budget=1).step(loss)
         assert torch.is_grad_enabled() is enabled
     assert seen == [False] * 3
     assert not returned.requires_grad
@@ -254,7 +256,7 @@ def test_autograd_is_off_during_evaluations_and_as_it_was_afterwards(enabled):
 
 def test_a_model_cast_after_the_optimizer_was_built_is_noticed():
     model = nn.Linear(2, 1)
-    optimizer = cocd.CoCD(model.parameters(), lr=0.1)
+    optimizer = cocd.CoCD(model.parameters(), lr=0.1, compute_budget=1)
     model.double()
     with pytest.raises(ValueError, match="float64"):
         optimizer.step(lambda: model(torch.ones(1, 2).double()).sum())

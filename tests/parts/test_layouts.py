@@ -103,7 +103,7 @@ def test_several_dtypes_together_follow_one_order(B, m):
 
 def test_buffers_have_at_least_single_precision():
     for dtype, kept in zip(DTYPES, [torch.float32] * 3 + [torch.float64], strict=True):
-        optimizer = cocd.CoCD([filled(2, dtype=dtype).requires_grad_()], lr=0.1)
+        optimizer = cocd.CoCD([filled(2, dtype=dtype).requires_grad_()], lr=0.1, compute_budget=1)
         (buffer,) = optimizer.state_dict()["state"]["cocd"]["memory"]["buffers"]
         assert (buffer.dtype, buffer.shape) == (kept, (2,))
         assert optimizer.estimate().dtype == dtype
@@ -117,7 +117,7 @@ def test_tied_and_repeated_parameters_count_once():
     optimizer = cocd.CoCD([x, x, x], lr=0.1, compute_budget=2)
     optimizer.step(lambda: (x**2).sum())
     assert optimizer.estimate().shape == (2,)
-    named = cocd.CoCD([("a", x), ("b", x)], lr=0.1)
+    named = cocd.CoCD([("a", x), ("b", x)], lr=0.1, compute_budget=1)
     assert named.param_groups[0]["param_names"] == ["a"]
 
     embedding, head = nn.Embedding(3, 2), nn.Linear(2, 3, bias=False)
@@ -132,7 +132,7 @@ def test_tied_and_repeated_parameters_count_once():
 def test_a_parameter_in_two_groups_is_refused_by_torch():
     x = torch.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="more than one parameter group"):
-        cocd.CoCD([{"params": [x]}, {"params": [x]}], lr=0.1)
+        cocd.CoCD([{"params": [x]}, {"params": [x]}], lr=0.1, compute_budget=1)
 
 
 BASE = torch.zeros(12)
@@ -155,9 +155,9 @@ OVERLAPS = {
 def test_overlapping_parameters_are_refused(name):
     tensors = [t.detach().requires_grad_() for t in OVERLAPS[name]]
     with pytest.raises(ValueError, match=r"params: .* shares memory"):
-        cocd.CoCD(tensors, lr=0.1)
+        cocd.CoCD(tensors, lr=0.1, compute_budget=1)
     with pytest.raises(ValueError, match=r"params: .* shares memory"):
-        cocd.CoCD([{"params": [t]} for t in tensors], lr=0.1)
+        cocd.CoCD([{"params": [t]} for t in tensors], lr=0.1, compute_budget=1)
 
 
 def test_neighbours_in_one_storage_are_accepted():

@@ -89,6 +89,8 @@ def optimizer(run: Run, model: nn.Module) -> Any:
     if "memory_budget" in chosen:
         n = sum(p.numel() for p in model.parameters())
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
+    if method.automatic and "weight_decay" in chosen:
+        chosen["l2"] = chosen.pop("weight_decay")  # it is a term of the objective there
     if method.seeded:
         chosen["seed"] = run.seed
     if (part := options.get("without")) is not None:

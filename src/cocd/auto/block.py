@@ -39,7 +39,7 @@ class Block:
         self.x = torch.cat([values.double().cpu() for values in self._now]).numpy()
         self.moving = self.spread([tensor.requires_grad for tensor in self._of])
         self.radius = self.option("eps")
-        self.decay = self.option("weight_decay")
+        self.decay = self.option("l2")
 
     def __len__(self) -> int:
         return len(self.x)
@@ -95,10 +95,10 @@ class Block:
 
 
 def penalty(tensors: Sequence[Tensor], options: Options) -> float:
-    """What weight decay adds to the loss, of all parameters."""
+    """What `l2` adds to the loss, of all parameters."""
     total = 0.0
     for tensor in tensors:
-        decay = float(options[id(tensor)]["weight_decay"])
+        decay = float(options[id(tensor)]["l2"])
         if decay and tensor.requires_grad:
             total += decay / 2 * float(torch.linalg.vector_norm(tensor.detach().float())) ** 2
     return total

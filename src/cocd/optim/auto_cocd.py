@@ -72,7 +72,8 @@ class AutoCoCD(CoordinateMethod):
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
             them steps shrink to a fiftieth. None: they do not. It is part of `state_dict`; to go
             on for longer, set the attribute after loading.
-        weight_decay: the objective is the loss plus this half of the parameters' square.
+        l2: the objective is the loss plus half of this times the parameters' square. (Not
+            `weight_decay`, which everywhere here is decoupled from the loss.)
         nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
         modules: as for `CoCD`.
         config: the constants behind all this, for ablations; None for `AutoConfig()`.
@@ -117,7 +118,7 @@ class AutoCoCD(CoordinateMethod):
         order: str | None = None,
         schedule: Schedule | None = None,
         max_evaluations: int | None = None,
-        weight_decay: float = 0.0,
+        l2: float = 0.0,
         nonfinite: str = "skip",
         modules: Any = None,
         config: AutoConfig | None = None,
@@ -144,7 +145,7 @@ class AutoCoCD(CoordinateMethod):
             {
                 "lr": self._first_lr,
                 "eps": config.radius if eps is None else eps,
-                "weight_decay": weight_decay,
+                "l2": l2,
             },
             compute_budget=compute_budget if compute_budget is not None else 1,
             memory_budget=memory_budget,

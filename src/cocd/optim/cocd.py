@@ -27,7 +27,7 @@ class CoCD(CoordinateMethod):
             have its own `lr`, `eps`, `decay` and `weight_decay`.
         lr: the learning rate alpha.
         eps: the smoothing radius; large values average the slope over a neighbourhood.
-        compute_budget: B, coordinates probed a step.
+        compute_budget: B, coordinates probed a step; None for a hundredth of all, at least 64.
         memory_budget: m, estimates remembered; None for all n.
         schedule: the order of coordinates, from `cocd.schedules`; None for the paper's `Cyclic`.
         decay: gamma, applied to every remembered estimate at every step.
@@ -56,7 +56,7 @@ class CoCD(CoordinateMethod):
         lr: float,
         *,
         eps: float = 0.1,
-        compute_budget: int = 1,
+        compute_budget: int | None = None,
         memory_budget: int | None = None,
         schedule: Schedule | None = None,
         decay: float = 1.0,

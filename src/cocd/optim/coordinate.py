@@ -14,7 +14,13 @@ from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
-from ..parts.validation import check_budgets, check_count, check_difference, check_schedule
+from ..parts.validation import (
+    check_budgets,
+    check_count,
+    check_difference,
+    check_schedule,
+    default_budget,
+)
 from ..schedules import Cyclic, Schedule
 from .base import ZerothOrder
 
@@ -60,11 +66,11 @@ class CoordinateMethod(ZerothOrder):
             raise ValueError(
                 "params holds nothing to train: every parameter is empty or has requires_grad=False"
             )
-        self.compute_budget = layout.n if B is None else B
         self._template = Cyclic() if schedule is None else check_schedule(schedule, m)
         self._layout = layout
         self._memory = Memory(layout, m)
         self._schedule = self._new_schedule(layout)
+        self.compute_budget = default_budget(self._schedule.size, m) if B is None else B
         check_budgets(self.compute_budget, m, self._schedule.size)
 
     def _new_schedule(self, layout: Layout) -> Schedule:

@@ -26,7 +26,7 @@ def _number(name: str, value: Any, what: str) -> float:
 
 def check_group(group: dict[str, Any]) -> None:
     """Refuse options of a parameter group that no step could be made with."""
-    for name in ("lr", "weight_decay"):
+    for name in ("lr", "weight_decay", "l2"):
         if name in group:
             what = "a finite number that is not negative"
             value = _number(name, group[name], what)
@@ -70,6 +70,15 @@ def check_budgets(compute: int, memory: int | None, n: int) -> None:
             f"compute_budget={compute} is more than memory_budget={memory}: estimates would be "
             "thrown away before they are used; raise memory_budget or lower compute_budget"
         )
+
+
+def default_budget(n: int, memory: int | None) -> int:
+    """Coordinates a step where nothing is said: a hundredth of all, at least 64.
+
+    >>> [default_budget(n, None) for n in (10, 1_000, 12_727, 270_000)]
+    [10, 64, 127, 2700]
+    """
+    return min(max(64, n // 100), n, n if memory is None else memory)
 
 
 def check_schedule(schedule: Any, memory: int | None) -> Schedule:

@@ -31,7 +31,7 @@ class BCCD(CoCD):
         lr: float,
         *,
         eps: float = 0.1,
-        compute_budget: int = 1,
+        compute_budget: int | None = None,
         schedule: Schedule | None = None,
         weight_decay: float = 0.0,
         difference: str = "central",

@@ -35,14 +35,14 @@ class FiniteDifference(CoCD):
             params,
             lr,
             eps=eps,
-            compute_budget=None,  # type: ignore[arg-type]  # all there are, also those that join
             decay=0.0,
             weight_decay=weight_decay,
             difference=difference,
             nonfinite=nonfinite,
             modules=modules,
         )
+        self._follow()
 
-    def _budget(self) -> int:
-        self.compute_budget = self._schedule.size
-        return self.compute_budget
+    def _follow(self) -> None:
+        super()._follow()
+        self.compute_budget = self._schedule.size  # all there are, also those that join

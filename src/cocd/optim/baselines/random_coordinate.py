@@ -29,7 +29,7 @@ class RandomCoordinate(CoCD):
         lr: float,
         *,
         eps: float = 0.1,
-        compute_budget: int = 1,
+        compute_budget: int | None = None,
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
