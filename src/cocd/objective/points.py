@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ from ..errors import EngineWarning
 from ..parts.evaluation import Evaluations
 from ..parts.warn import warn
 from .batched import batched_losses
-from .checks import RECHECK, first_line, noise
+from .checks import RECHECK, disagreement, first_line, noise
+from .graph.suffix import Suffix, pays
 from .graph.tracing import given_names
+from .protocol import LossValue
 from .stacking import bytes_of, tensors_in
 
 if TYPE_CHECKING:
+    from .traced import Objective
     from .traced_loss import TracedLoss
 
 _MOST = 1024
@@ -107,6 +111,52 @@ def _stacked(
         lambda output: objective.loss(output, closure.target),
     ).tolist()
     return losses
+
+
+# --- one after the other, from the first moved layer on ----------------------------------------
+
+
+def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
+    """The loss where nothing but `tensors` has moved since the step's first evaluation.
+
+    That first one is recorded; of the others only what depends on the tensors is computed. Now
+    and then the closure is asked, too.
+    """
+    objective = closure.objective
+    names = [objective._names[id(t)] for t in tensors if id(t) in objective._names]
+    if len(names) < len(tensors) or objective._engine in ("batched", "sequential"):
+        return closure()
+    if not objective._suffixes or not _pays(objective, tuple(names)):
+        return closure()
+    if closure._run is None:
+        return closure.prepare(rewind)
+    suffix = closure._run.memo(("suffix", *names), partial(Suffix, closure._run, names))
+    if not suffix.is_possible:
+        return closure()
+    with objective.accelerating():
+        loss: LossValue = objective.loss(suffix.output(), closure.target)
+    if objective._since_check != 1:
+        return loss
+    rewind()
+    actual = closure()
+    objective.checks += 1
+    if problem := disagreement(loss, actual):
+        objective._suffixes = False
+        warn(
+            f"what random directions change cannot be computed from the first moved layer on, and "
+            f"whole passes are made from now on: {problem}",
+            EngineWarning,
+        )
+    return actual
+
+
+def _pays(objective: Objective, names: tuple[str, ...]) -> bool:
+    """Where that is not known yet, one pass will tell."""
+    if objective.graph is None:
+        return True
+    if names not in objective._suffix_pays:
+        objective._suffix_pays[names] = pays(objective.graph, names)
+    return objective._suffix_pays[names]
 
 
 # --- never wrong in silence ------------------------------------------------------------------

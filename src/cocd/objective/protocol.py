@@ -71,6 +71,13 @@ class BoundLoss(Protocol):
     def quickly(self) -> LossValue:
         """The loss once more, at parameters that have moved since `prepare`, by any means."""
 
+    def moved(self, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
+        """The loss once more, where nothing but `tensors` has moved since the step's first one.
+
+        In place, or where they are read. What does not depend on them need not be computed again.
+        """
+        return self()
+
     @abstractmethod
     def differences(
         self,
@@ -144,6 +151,9 @@ class ForwardedLoss(BoundLoss):
 
     def quickly(self) -> LossValue:
         return self.inner.quickly()
+
+    def moved(self, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
+        return self.inner.moved(tensors, rewind)
 
     def differences(
         self,

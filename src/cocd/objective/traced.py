@@ -158,6 +158,7 @@ class Objective:
             "since_check": self._since_check,
             "stackable": self._stackable,
             "stacks": self._stacks,
+            "suffixes": self._suffixes,
             "traced": self.graph is not None,
             "untraceable": self._untraceable,
             "records": {name: record.state_dict() for name, record in self._records.items()},
@@ -181,6 +182,7 @@ class Objective:
     def _put(self, state: dict[str, Any]) -> None:
         self.checks, self._since_check = int(state["checks"]), int(state["since_check"])
         self._stackable, self._stacks = bool(state["stackable"]), int(state["stacks"])
+        self._suffixes = bool(state["suffixes"])
         if not state["traced"]:
             self.graph, self._untraceable = None, str(state["untraceable"])
         for name, saved in state["records"].items():
@@ -203,6 +205,8 @@ class Objective:
         self._since_check = 0
         self._stackable = True  # until points that differ in all parameters were seen to fail
         self._stacks = 0  # of such points that were right
+        self._suffix_pays: dict[tuple[str, ...], bool] = {}
+        self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
         self.graph: Graph | None = None
         if self._engine in (None, "incremental"):

@@ -23,7 +23,7 @@ from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import loss_changes, relevant
 from .graph.tracing import given_names
-from .protocol import BoundLoss, Difference, Differences, evaluations_per_coordinate
+from .protocol import BoundLoss, Difference, Differences, LossValue, evaluations_per_coordinate
 from .registry import Moves
 from .stacking import bytes_of, moved
 
@@ -172,6 +172,10 @@ class TracedLoss(BoundLoss):
     def points_at_once(self, tensors: list[Tensor]) -> int:
         """See `points.at_once`."""
         return points.at_once(self, tensors)
+
+    def moved(self, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
+        """See `points.moved`."""
+        return points.moved(self, tensors, rewind)
 
     def losses_at(
         self,

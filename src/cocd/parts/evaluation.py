@@ -147,6 +147,13 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """The same by a traced objective's own pass, which is that of the model but faster."""
         return self._losses(iter((None,)), rewinding=True, closure=self.bound.quickly)[0]
 
+    def moved(self, tensors: list[Tensor]) -> float:
+        """The loss where nothing but `tensors` has moved since the first evaluation."""
+        closure = partial(self.bound.moved, tensors, self.rewind)
+        if not self.count:
+            return self._call_first(closure)
+        return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
+
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
         """The loss at each of the points to which a generator that `points` makes moves on.
 

@@ -47,7 +47,7 @@ class Liveness:
             self._narrow.add(node.position)
         by_argument = {} if needed is None else needed[1]
         seen: list[int] = []
-        for key, ref in _arguments(node):
+        for key, ref in arguments(node):
             part = by_argument.get(key)
             self._merge(ref.position, part)
             seen.append(ref.position)
@@ -86,6 +86,13 @@ class Liveness:
             return change
         return rows.narrow(change)
 
+    def rows_of(self, node: Node, key: Any, position: int, value: Any) -> Any:
+        """What this argument of this call has to see of a value at `position`."""
+        rows = self._edges.get((node.position, key))
+        if rows is None or self._rows.get(position) is not None or not isinstance(value, Tensor):
+            return value
+        return rows.of(value)
+
 
 def liveness(run: Run) -> Liveness:
     """Of this run, walked once."""
@@ -101,7 +108,8 @@ def _hashable(target: Any) -> bool:
     return True
 
 
-def _arguments(node: Node) -> list[tuple[Any, Ref]]:
+def arguments(node: Node) -> list[tuple[Any, Ref]]:
+    """Where the arguments stand that other nodes gave, but for those nested deeper."""
     found: list[tuple[Any, Ref]] = []
     for key, value in [*enumerate(node.args), *node.kwargs.items()]:
         if isinstance(value, Ref):

@@ -132,7 +132,9 @@ def reshape(call: Call, rows: Rows | None) -> Needed | None:
     before = prod(out.shape[:d])
     for dim in range(x.dim()):
         if prod(x.shape[:dim]) == before and x.shape[dim] == out.shape[d]:
-            return _on(call, rows, {0: rows.at(dim).of(x)}), {0: rows.at(dim)}
+            part, picked = rows.at(dim), rows.of(out)
+            args = (part.of(x), tuple(picked.shape))  # not the sizes of all rows
+            return Call("reshape", None, args, {}, picked), {0: part}
     return None
 
 

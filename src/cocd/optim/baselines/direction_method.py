@@ -121,7 +121,7 @@ class DirectionMethod(ZerothOrder):
                     for tensor, u in direction:
                         eps = float(options[id(tensor)]["eps"]) * (-1 if k % 2 else 1)
                         torch.add(saved[id(tensor)], u, alpha=eps, out=tensor)
-                    losses.append(evaluate())
+                    losses.append(evaluate.moved(self._trainable()))
         finally:
             for tensor in self._trainable():
                 tensor.copy_(saved[id(tensor)])

@@ -98,7 +98,8 @@ class MeZO(DirectionMethod):
             outside = [tensor for place, tensor in trainable.items() if place not in hidden]
             substitution = Substitution(outside, lambda p: shift(p.detach().clone(), p))
             with _in_place(inside, shift), substitution:
-                return evaluate(), {places[key] for key in substitution.seen}
+                loss = evaluate.moved(list(trainable.values()))
+                return loss, {places[key] for key in substitution.seen}
 
         loss, seen = probe(self._hidden)
         new = trainable.keys() - seen - self._met - self._hidden

@@ -1,0 +1,96 @@
+"""The pass from the first moved parameter on: what stands before it is as it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..registry import Call
+from .graph import Graph, Node, Ref, Run, map_refs, references
+from .liveness import arguments, liveness
+
+_WORTH = 0.8  # of the calls at most; where nearly all are made again, the model is as fast
+
+
+def downstream(graph: Graph, names: Sequence[str]) -> list[Node]:
+    """The nodes that depend on these parameters, in order."""
+    entries = {i for name in names for i in graph.sources.get(name, [])}
+    reached: set[int] = set()
+    for node in graph.nodes:
+        if node.position in entries or any(used in reached for used in node.uses):
+            reached.add(node.position)
+    return [graph.nodes[i] for i in sorted(reached) if graph.nodes[i].op != "output"]
+
+
+def pays(graph: Graph, names: Sequence[str]) -> bool:
+    """Are there so many calls before the first moved parameter that it is worth the trouble?"""
+    again = sum(node.op.startswith("call") for node in downstream(graph, names))
+    return again <= _WORTH * sum(node.op.startswith("call") for node in graph.nodes)
+
+
+class Suffix:
+    """The calls behind some parameters, on the rows that reach the loss."""
+
+    def __init__(self, run: Run, names: Sequence[str]) -> None:
+        self._run, self._live = run, liveness(run)
+        reached = [n for n in downstream(run.graph, names) if self._live.reaches(n.position)]
+        positions = {node.position for node in reached}
+        self._nodes = [node for node in reached if node.op.startswith("call")]
+        # Neither random numbers, nor arguments that are nested too deep to be replaced.
+        self.is_possible = all(
+            node.position not in run.random
+            and {ref.position for _, ref in arguments(node)} >= positions.intersection(node.uses)
+            for node in self._nodes
+        )
+
+    def output(self) -> Any:
+        """The model's output at parameters that have moved, in place or where they are read."""
+        values: dict[int, Any] = {}
+        for node in self._nodes:
+            call = self._live.call(node)
+            args = tuple(
+                self._now(node, i, node.args[i] if i < len(node.args) else None, value, values)
+                for i, value in enumerate(call.args)
+            )
+            kwargs = {
+                key: self._now(node, key, node.kwargs.get(key), value, values)
+                for key, value in call.kwargs.items()
+            }
+            values[node.position] = perform(call, args, kwargs)
+        run = self._run
+
+        def now(ref: Ref) -> Any:
+            return values.get(ref.position, run.values[ref.position])
+
+        return map_refs(run.graph.output, now)
+
+    def _now(
+        self, node: Node, key: Any, structure: Any, called: Any, values: dict[int, Any]
+    ) -> Any:
+        """An argument as it is now; `called` is what it was, on the rows that matter."""
+        if isinstance(structure, Ref):
+            if structure.position not in values:
+                return called
+            return self._live.rows_of(node, key, structure.position, values[structure.position])
+        if isinstance(structure, (list, tuple)) and references(structure):
+            parts = [
+                self._now(node, (key, j), part, called[j], values)
+                for j, part in enumerate(structure)
+            ]
+            return tuple(parts) if isinstance(called, tuple) else parts
+        return called
+
+
+def perform(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a call with other arguments, which are not written to."""
+    module: Any = call.module
+    if call.noise is not None:
+        return args[0] * call.noise
+    if module is not None:
+        if vars(module).get("inplace", getattr(type(module), "inplace", False)):
+            args = (args[0].clone(), *args[1:])
+        return module.forward(*args, **kwargs)
+    target: Callable[..., Any] | str = call.target
+    if isinstance(target, str):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
