@@ -13,8 +13,9 @@ from .objective.protocol import Closure
 from .parts.evaluation import Evaluations
 from .parts.restore import put, restored
 from .parts.validation import check_count
+from .schedules import Masked, Prioritised
 
-__all__ = ["zo_grasp"]
+__all__ = ["Masked", "Prioritised", "zo_grasp"]
 
 
 def zo_grasp(

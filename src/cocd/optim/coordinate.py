@@ -14,14 +14,9 @@ from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
-from ..parts.validation import (
-    check_budgets,
-    check_count,
-    check_difference,
-    check_schedule,
-    default_budget,
-)
+from ..parts.validation import check_budgets, check_count, check_difference, default_budget
 from ..schedules import Cyclic, Schedule
+from ..schedules.schedule import check_schedule
 from .base import ZerothOrder
 
 # Gets the block that is about to be written and its fresh estimates, NaN where one failed.
@@ -113,7 +108,8 @@ class CoordinateMethod(ZerothOrder):
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make: one, and those of the block's probes."""
         self._follow()
-        block = self._memory.block(self._schedule, self._budget())
+        budget = self._budget()
+        block = self._memory.block(self._prepared(budget), budget)
         moving = [s.part for s in block if self._tensors[s.part.tensor].requires_grad]
         return 1 + evaluations_per_coordinate(self.difference) * sum(map(len, moving))
 
@@ -125,7 +121,8 @@ class CoordinateMethod(ZerothOrder):
         self._follow()
         B = self._budget()
 
-        block = self._memory.block(self._schedule, B)
+        schedule = self._prepared(B)
+        block = self._memory.block(schedule, B)
         _, fresh = probe(
             evaluate,
             self._tensors,
@@ -138,9 +135,21 @@ class CoordinateMethod(ZerothOrder):
 
         for observe in self._observers:
             observe(block, fresh.first)
+        if schedule.voids(B):
+            self._memory.forget()
         self._memory.decay(lambda tensor: float(options[id(tensor)]["decay"]), self._schedule)
         self._memory.write(block, fresh.first, finite)
-        self._schedule.advance(B)
+        schedule.advance(B)
+        self._schedule = schedule
+
+    def _prepared(self, budget: int) -> Schedule:
+        def weights() -> Tensor:
+            return torch.cat([tensor.detach().flatten().cpu() for tensor in self._tensors])
+
+        def slopes() -> Tensor:
+            return self._memory.read(self._memory.remembered(self._schedule))
+
+        return self._schedule.prepared(budget, weights, slopes)
 
     def _budget(self) -> int:
         """B, which may have been changed between two steps."""

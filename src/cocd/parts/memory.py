@@ -61,6 +61,11 @@ class Memory:
         for segment in self.remembered(schedule):
             self.values(segment).mul_(gamma(self.layout.tensors[segment.part.tensor]))
 
+    def forget(self) -> None:
+        """Every remembered estimate becomes zero."""
+        for buffer in self.buffers:
+            buffer.zero_()
+
     def write(self, segments: Iterable[Segment], fresh: Tensor, finite: bool = False) -> None:
         """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays.
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..objective.protocol import DIFFERENCES, Difference
-from ..schedules import Schedule
 
 NONFINITE = ("skip", "raise")
 
@@ -79,20 +78,6 @@ def default_budget(n: int, memory: int | None) -> int:
     [10, 64, 127, 2700]
     """
     return min(max(64, n // 100), n, n if memory is None else memory)
-
-
-def check_schedule(schedule: Any, memory: int | None) -> Schedule:
-    """A schedule that can be used with a memory of this size."""
-    if not isinstance(schedule, Schedule):
-        raise ValueError(
-            f"schedule must be a cocd.schedules.Schedule, such as Cyclic(), got {schedule!r}"
-        )
-    if memory is not None and not schedule.recalls:
-        raise ValueError(
-            f"memory_budget={memory} needs an order that knows its past, which "
-            f"{type(schedule).__name__} does not; use memory_budget=None, or another schedule"
-        )
-    return schedule
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

@@ -5,13 +5,17 @@
 | `Cyclic` | the paper's, one coordinate after the other |
 | `Spread` | cyclic with a long stride: the coordinates of a block lie far apart |
 | `Random` | drawn afresh for every block |
+| `Masked` | another one on a part of the coordinates, drawn again from time to time |
+| `Prioritised` | steep coordinates, or large ones, more often than the others |
 
 A schedule of your own is one method; see `Schedule`.
 """
 
 from .cyclic import Cyclic
+from .masked import Masked
+from .prioritised import Prioritised
 from .random import Random
 from .schedule import Schedule, Stretch
 from .spread import Spread
 
-__all__ = ["Cyclic", "Random", "Schedule", "Spread", "Stretch"]
+__all__ = ["Cyclic", "Masked", "Prioritised", "Random", "Schedule", "Spread", "Stretch"]

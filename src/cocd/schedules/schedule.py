@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 Stretch = tuple[int, int]  # start:stop of the flat vector
 
@@ -42,9 +45,9 @@ class Schedule(ABC):
 
     # True: the same coordinate may come again before n others have. It costs a search for older
     # estimates of it, at every step, where fewer than n are remembered.
-    repeats: ClassVar[bool] = True
-    ascending: ClassVar[bool] = False  # a block is probed in the order of the flat vector
-    recalls: ClassVar[bool] = True  # `order` knows the past, too
+    repeats: bool = True
+    ascending: bool = False  # a block is probed in the order of the flat vector
+    recalls: bool = True  # `order` knows the past, too
 
     def __init__(self, *sizes: int) -> None:
         self.count = 0  # refreshes so far
@@ -99,6 +102,20 @@ class Schedule(ABC):
                 shift = piece.cursor - piece.start
                 yield from self.order(first + shift, last + shift, piece.n)
 
+    def prepared(
+        self, budget: int, weights: Callable[[], Tensor], slopes: Callable[[], Tensor]
+    ) -> Schedule:
+        """The schedule that the next block is taken from: this one, or a copy that has chosen.
+
+        `weights` and `slopes` give the flat parameters and the estimate, for orders that choose by
+        them. Nothing is changed, because the step may still fail.
+        """
+        return self
+
+    def voids(self, budget: int) -> bool:
+        """Whether what is remembered is forgotten before the next block is."""
+        return False
+
     def settled(self, start: int) -> bool:
         """Whether all refreshes from `start` on were of as many coordinates as there are now."""
         return start >= self._pieces[-1].start
@@ -122,3 +139,41 @@ class Schedule(ABC):
         """Go on from there; the tensors are known already."""
         self.count = int(state["count"])
         self._pieces = [Piece(*map(int, piece)) for piece in state["sweeps"]]
+
+
+def check_schedule(schedule: Any, memory: int | None) -> Schedule:
+    """A schedule that can be used with a memory of this size."""
+    if not isinstance(schedule, Schedule):
+        raise ValueError(
+            f"schedule must be a cocd.schedules.Schedule, such as Cyclic(), got {schedule!r}"
+        )
+    if memory is not None and not schedule.recalls:
+        raise ValueError(
+            f"memory_budget={memory} needs an order that knows its past, which "
+            f"{type(schedule).__name__} does not; use memory_budget=None, or another schedule"
+        )
+    return schedule
+
+
+def stretches(coordinates: Tensor, positions: Iterable[Stretch]) -> Iterator[Stretch]:
+    """The coordinates at these positions of a list of them; neighbours make one stretch.
+
+    >>> list(stretches(torch.tensor([2, 3, 7]), [(0, 3)]))
+    [(2, 4), (7, 8)]
+    """
+    for start, stop in positions:
+        part = coordinates[start:stop]
+        cuts = (part.diff() != 1).nonzero().flatten() + 1
+        for run in torch.tensor_split(part, cuts):
+            if len(run):
+                yield int(run[0]), int(run[-1]) + 1
+
+
+def largest_in(scores: Tensor, count: int) -> Tensor:
+    """The positions of the largest numbers, ascending; of equal ones the first.
+
+    >>> largest_in(torch.tensor([1.0, 5.0, 5.0, 5.0]), 2)
+    tensor([1, 2])
+    """
+    order = scores.detach().double().cpu().sort(descending=True, stable=True).indices
+    return order[:count].sort().values
