@@ -108,7 +108,7 @@ class Standard(Contributions):
             counted = target != self.options.get("ignore_index", -100)
             weight = self.options.get("weight")
             if weight is None:
-                return counted.count_nonzero()
+                return int(counted.sum())
             shares: Tensor = weight[target * counted] * counted
             return shares.sum(dtype=torch.float64)
         return count

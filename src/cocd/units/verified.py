@@ -1,0 +1,106 @@
+"""What has been found out about layers by holding them against plain evaluations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import EngineWarning
+from ..parts.warn import warn
+from .batch import Batch
+from .checks import Coupled, problem_with
+from .layers import Layer, layers_of
+from .probing import Probing
+
+
+class Verified:
+    """Which layers can be probed, in which layout, and whether patches can follow them."""
+
+    def __init__(self) -> None:
+        self.checks = 0  # evaluations that this took
+        self._problems: dict[str, str] = {}  # layer -> what is wrong with it, or nothing
+        self._layouts: dict[str, int] = {}  # layer -> which of the candidates is right
+        self.unchained: set[str] = set()  # layers that patches cannot follow
+
+    def layers(self, batch: Batch, probing: Probing) -> tuple[list[Layer], dict[str, str]]:
+        """Layers whose rules are right; and parameters that have none, with the reason."""
+        batch.unchained = self.unchained
+        layers, without = self._found(batch)
+        unknown = [layer for layer in layers if layer.key not in self._problems]
+        for layer in unknown:
+            self._verify(batch, layer, probing)
+        if unknown:
+            layers, without = self._found(batch)
+        for layer in layers:
+            if problem := self._problems[layer.key]:
+                without |= dict.fromkeys(layer.parameters, problem)
+        sound = [
+            layer
+            for layer in layers
+            if not layer.parameters or any(name not in without for name in layer.parameters)
+        ]
+        return sound, without
+
+    def _found(self, batch: Batch) -> tuple[list[Layer], dict[str, str]]:
+        return layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
+
+    def _verify(self, batch: Batch, layer: Layer, probing: Probing) -> None:
+        """Hold a layer against plain evaluations, with each candidate for its layout in turn."""
+        problem, tried = "", layer
+        for chosen in range(layer.candidates):
+            self._layouts[layer.key] = chosen
+            tried = next(same for same in self._found(batch)[0] if same.key == layer.key)
+            try:
+                problem, spent = problem_with(batch, tried, 0.1 * (layer.scale or 1.0))
+                self.checks += spent
+                break
+            except Coupled:
+                self.checks += 2
+                if chosen + 1 == layer.candidates:
+                    raise
+            except NotImplementedError:
+                problem = f"{layer.rule.name} is called in a form that its rule has not"
+                break
+        if problem:
+            warn(
+                f"{layer.name}: {problem}; it is probed weight by weight from now on", EngineWarning
+            )
+        elif not self._follows(batch, tried, probing):
+            warn(
+                f"{layer.name}: patches do not give what the model gives; whole passes are made "
+                "instead",
+                EngineWarning,
+            )
+            self.unchained.add(layer.key)
+        self._problems[layer.key] = problem
+
+    def _follows(self, batch: Batch, layer: Layer, probing: Probing) -> bool:
+        """Does following patches give what replaying the model gives?"""
+        units = torch.arange(layer.units)
+        if not probing.directions:
+            units = units[:: max(1, layer.units // 2)]
+        generator = torch.Generator().manual_seed(0)
+        index, signs = probing.nudges(layer, units, batch.samples, generator)
+        moves = signs * 10 * probing.radius(layer)
+        fast = batch.changes(layer, index, moves, {}, False)
+        batch.unchained = {layer.key}
+        slow = batch.changes(layer, index, moves, {}, False)
+        batch.unchained = self.unchained
+        self.checks += len(index)
+        noise = 1e-9 if layer.calls[0].output.dtype == torch.float64 else 1e-5
+        allowed = 1e-2 * slow.abs().max() + noise * batch.base.abs().max()
+        return bool(((fast - slow).abs().max() <= allowed) | ~slow.isfinite().all())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "checks": self.checks,
+            "problems": dict(self._problems),
+            "layouts": dict(self._layouts),
+            "unchained": sorted(self.unchained),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.checks = int(state["checks"])
+        self._problems, self._layouts = dict(state["problems"]), dict(state["layouts"])
+        self.unchained = set(state["unchained"])
