@@ -39,7 +39,7 @@ from .optim.baselines.mezo_log import MeZOLog
 from .optim.baselines.replay import replay
 from .optim.cocd import CoCD
 from .optim.coherent_gradient import CoherentGradient
-from .units import UnitGradient
+from .units import UnitDescent, UnitGradient
 
 try:
     __version__ = version("cocd")
@@ -60,6 +60,7 @@ __all__ = [
     "RadiusWarning",
     "RestoreWarning",
     "SharedMemoryError",
+    "UnitDescent",
     "UnitGradient",
     "__version__",
     "baselines",

@@ -1,0 +1,129 @@
+"""`UnitDescent`: training by unit probes with nothing to tune."""
+
+from __future__ import annotations
+
+from math import cos, pi
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+
+from ..parts.validation import check_count
+from .unit_gradient import UnitGradient
+
+_STEPS = 20_000  # that a budget is spread over: more passes a step where there are more
+_RATE = 0.02  # of a weight's size, in one step: the largest
+
+
+class UnitDescent(AdamW):
+    """Trains a traced objective by unit probes; needs no learning rate.
+
+    Slopes come from `UnitGradient` and are scaled as Adam does. A step moves a weight by at most
+    about a fiftieth of its layer's root mean square at the start, and less and less as the
+    evaluations run out (a cosine). The budget also decides how layers are probed: along as many
+    random directions as leave some 20,000 steps, or unit by unit where there are enough
+    evaluations for all units in each of them.
+
+    Args:
+        objective: what `cocd.trace` gives. Its loss must be a mean or a sum over samples.
+        max_evaluations: passes of a batch that the whole run may take; steps go on being made
+            after that, ever so small.
+        weight_decay: as in AdamW.
+        **probing: `eps`, `difference`, `positions`, `seed`, `sample_losses` and `nonfinite` as in
+            `UnitGradient`.
+
+    >>> import torch, cocd
+    >>> model = torch.nn.Sequential(
+    ...     torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)
+    ... )
+    >>> objective = cocd.trace(model, torch.nn.functional.mse_loss)
+    >>> optimizer = cocd.UnitDescent(objective, max_evaluations=1000)
+    >>> x, y = torch.randn(32, 4), torch.zeros(32, 2)
+    >>> losses = []
+    >>> while optimizer.evaluations < 1000:
+    ...     losses.append(float(optimizer.step(objective(x, y))))
+    >>> losses[-1] < losses[0] / 10
+    True
+    """
+
+    def __init__(
+        self, objective: Any, *, max_evaluations: int, weight_decay: float = 0.0, **probing: Any
+    ) -> None:
+        self.max_evaluations = check_count("max_evaluations", max_evaluations)
+        unknown = set(probing) - _PROBING
+        if unknown:
+            raise ValueError(
+                f"{sorted(unknown)[0]} is not an option of UnitDescent, which decides it; "
+                "UnitGradient takes it, for any torch optimizer"
+            )
+        self.gradient = UnitGradient(objective, directions=1, **probing)
+        self._begun = False
+        super().__init__(
+            _groups(objective.model), lr=0.0, weight_decay=float(weight_decay), foreach=False
+        )
+
+    @property
+    def evaluations(self) -> int:
+        """Passes of a batch, those of failed steps included."""
+        return self.gradient.evaluations
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Probe the loss of ``objective(x, y)``, move, and return the loss."""
+        loss = self.gradient(closure)
+        if not self._begun:
+            self._spread()
+            self._begun = True
+        left = 1 + cos(pi * min(1.0, self.evaluations / self.max_evaluations))
+        for group in self.param_groups:
+            group["lr"] = _RATE * group["size"] * left / 2
+        super().step()
+        return loss
+
+    def _spread(self) -> None:
+        """As many passes a step as leave enough steps; needs to know what there is to probe."""
+        gradient = self.gradient
+        each = 2 if gradient.difference == "central" else 1
+        passes = (self.max_evaluations / _STEPS - 1) / each
+        along = max(1, round(passes / max(1, gradient.layers)))
+        gradient.directions = None if passes >= gradient.units else along
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return {
+            **super().state_dict(),
+            "gradient": self.gradient.state_dict(),
+            "directions": self.gradient.directions,
+            "begun": self._begun,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where a saved run stopped."""
+        super().load_state_dict({k: state_dict[k] for k in ("state", "param_groups")})
+        self.gradient.load_state_dict(state_dict["gradient"])
+        self.gradient.directions = state_dict["directions"]
+        self._begun = bool(state_dict["begun"])
+
+
+_PROBING = {"eps", "difference", "positions", "seed", "sample_losses", "nonfinite"}
+
+
+def _groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """A group for each parameter, with the size that its weights have at the start.
+
+    Biases and the like, which often start at zero, go with the weight before them.
+    """
+    groups: list[dict[str, Any]] = []
+    for parameter in model.parameters():
+        if not parameter.requires_grad or not parameter.numel():
+            continue
+        size = groups[-1]["size"] if groups else 1.0
+        if parameter.dim() > 1 or not groups:
+            size = _size(parameter) or size
+        groups.append({"params": [parameter], "size": size})
+    return groups
+
+
+def _size(weights: Tensor) -> float:
+    return float(weights.detach().double().square().mean().sqrt())
