@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import cocd
 
+from . import unit_methods
 from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
@@ -32,6 +33,7 @@ class Method:
     seeded: bool = False
     first_order: bool = False
     automatic: bool = False  # chooses what it is not given
+    traced: bool = False  # built on the objective, of which it asks more than losses
 
 
 METHODS = {
@@ -44,6 +46,29 @@ METHODS = {
         Method("spsa", cocd.baselines.SPSA, _DIRECTIONS, seeded=True),
         Method("zosgd", cocd.baselines.ZOSGD, _DIRECTIONS, seeded=True),
         Method("mezo", cocd.baselines.MeZO, _DIRECTIONS, seeded=True),
+        Method(
+            "unit-descent",
+            cocd.UnitDescent,
+            ("compute_budget", "max_evaluations", "weight_decay"),
+            seeded=True,
+            automatic=True,
+            traced=True,
+        ),
+        Method(
+            "unit-adam",
+            unit_methods.UnitOptimizer,
+            (
+                "compute_budget",
+                "lr",
+                "max_evaluations",
+                "optimizer",
+                "weight_decay",
+                *unit_methods.PROBING,
+            ),
+            seeded=True,
+            automatic=True,
+            traced=True,
+        ),
         Method("sgd", torch.optim.SGD, ("lr", "momentum", "weight_decay"), first_order=True),
         Method("adam", torch.optim.Adam, ("lr", "weight_decay"), first_order=True),
     )
@@ -77,25 +102,25 @@ def find(name: str) -> Method:
     return METHODS[name]
 
 
-def optimizer(run: Run, model: nn.Module) -> Any:
+def optimizer(run: Run, model: nn.Module, objective: cocd.Objective | None = None) -> Any:
     """The run's optimizer. `memory_budget` is a share of all coordinates (the paper's M)."""
     method, options = find(run.method), run.options
     for name in options:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
     chosen: dict[str, Any] = {n: options[n] for n in method.takes if n in options}
-    if finds_budget(run):
+    if finds_budget(run) or method.traced:
         del chosen["compute_budget"]  # it is the optimizer's own business
     if "memory_budget" in chosen:
         n = sum(p.numel() for p in model.parameters())
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
-    if method.automatic and "weight_decay" in chosen:
+    if method.automatic and not method.traced and "weight_decay" in chosen:
         chosen["l2"] = chosen.pop("weight_decay")  # it is a term of the objective there
     if method.seeded:
         chosen["seed"] = run.seed
     if (part := options.get("without")) is not None:
         chosen["config"] = replace(cocd.AutoConfig(), **WITHOUT[str(part)])
-    return method.build(model.named_parameters(), **chosen)
+    return method.build(objective if method.traced else model.named_parameters(), **chosen)
 
 
 def finds_budget(run: Run) -> bool:

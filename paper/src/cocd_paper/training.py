@@ -22,12 +22,12 @@ class Training:
         torch.manual_seed(run.seed)
         self.run, self.splits, self.task = run, splits, tasks.find(run.task)
         self.model = tasks.network(run)
-        self.optimizer = methods.optimizer(run, self.model)
-        self.scheduler = methods.scheduler(run, self.optimizer)
         self.objective: cocd.Objective | None = None
         if not methods.find(run.method).first_order:
             engine = run.options.get("engine")  # as a rule the best there is
             self.objective = cocd.trace(self.model, self.task.loss, engine=engine)  # type: ignore[arg-type]
+        self.optimizer = methods.optimizer(run, self.model, self.objective)
+        self.scheduler = methods.scheduler(run, self.optimizer)
         size = int(run.options["batch_size"])
         self.batches = tasks.Batches(
             splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)
@@ -68,7 +68,7 @@ class Training:
 
     def found(self) -> dict[str, Any]:
         """What the method has settled by itself, where that is left to it."""
-        if not methods.finds_budget(self.run):
+        if not isinstance(self.optimizer, cocd.AutoCoCD) or not methods.finds_budget(self.run):
             return {}
         names = [name for name, _ in self.model.named_parameters()]
         scales = zip(names, self.optimizer.scales, strict=True)

@@ -23,6 +23,7 @@ from . import (
     table_main,
     table_memory,
     tune,
+    units,
 )
 from .paper import shrink
 
@@ -38,6 +39,7 @@ PLANS: dict[str, Any] = {
         figure_error_bound,
         tune,
         adaptive,
+        units,
     )
 }
 
@@ -87,7 +89,7 @@ def generate(
     yield from map(shrink, _thin(made, methods)) if smoke else made
 
 
-_FIXED = ("table-memory", "tune", "adaptive")
+_FIXED = ("table-memory", "tune", "adaptive", "units")
 
 
 def _sarcos(task: str) -> bool:
