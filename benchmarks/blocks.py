@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .lane import Lane
+from .stepper import Stepper
 from .workloads import Workload
 
 _SMALL = 4  # the least that is probed of a tensor which stands for few coordinates
@@ -39,16 +39,16 @@ class Block(NamedTuple):
     weight: float
 
 
-def plan(lane: Lane, workload: Workload, effort: Effort) -> list[Block]:
-    """What a lane runs in one round."""
+def plan(stepper: Stepper, workload: Workload, effort: Effort) -> list[Block]:
+    """What a stepper runs in one round."""
     budget = workload.compute_budget
-    if lane.engine == "sequential":
-        return spread(lane.n, workload.sequential_block, effort.samples)
-    if lane.engine == "batched":
-        return spread(lane.n, workload.batched_block, effort.samples // 2)
+    if stepper.engine == "sequential":
+        return spread(stepper.n, workload.sequential_block, effort.samples)
+    if stepper.engine == "batched":
+        return spread(stepper.n, workload.batched_block, effort.samples // 2)
     if effort.sample_only:
-        return spread(lane.n, min(budget, 64 if workload.whole_cycle else 16), effort.samples)
-    return cycle(lane.n, budget) if workload.whole_cycle else every_tensor(lane, budget)
+        return spread(stepper.n, min(budget, 64 if workload.whole_cycle else 16), effort.samples)
+    return cycle(stepper.n, budget) if workload.whole_cycle else every_tensor(stepper, budget)
 
 
 def cycle(n: int, budget: int) -> list[Block]:
@@ -71,40 +71,40 @@ def spread(n: int, size: int, samples: int) -> list[Block]:
     return [Block(max(0, min(n - size, round(m - size / 2))), size, 1.0) for m in middles]
 
 
-def every_tensor(lane: Lane, budget: int) -> list[Block]:
+def every_tensor(stepper: Stepper, budget: int) -> list[Block]:
     """A block in the middle of each tensor, which stands for all of it.
 
     The largest tensor gets the whole budget, the others less by as much as they weigh less:
     the time goes where it makes the mean more exact.
     """
-    largest = max(lane.sizes.values())
+    largest = max(stepper.sizes.values())
     blocks = []
-    for name, offset in lane.offsets().items():
-        whole = lane.sizes[name]
+    for name, offset in stepper.offsets().items():
+        whole = stepper.sizes[name]
         size = min(whole, max(_SMALL, budget * whole // largest))
         blocks.append(Block(offset + (whole - size) // 2, size, float(whole)))
     return blocks
 
 
-def probed(lane: Lane, blocks: list[Block]) -> Iterator[tuple[str, int]]:
+def probed(stepper: Stepper, blocks: list[Block]) -> Iterator[tuple[str, int]]:
     """The tensors that the blocks probe, each with the size of its largest block."""
-    for name, offset in lane.offsets().items():
-        end = offset + lane.sizes[name]
+    for name, offset in stepper.offsets().items():
+        end = offset + stepper.sizes[name]
         sizes = [b.size for b in blocks if b.position < end and offset < b.position + b.size]
-        if not offset and blocks[-1].position + blocks[-1].size > lane.n:
+        if not offset and blocks[-1].position + blocks[-1].size > stepper.n:
             sizes.append(blocks[-1].size)  # it runs on into the first tensor
         if sizes:
-            yield name, min(max(sizes), lane.sizes[name])
+            yield name, min(max(sizes), stepper.sizes[name])
 
 
-def first_of_each_shape(lane: Lane, blocks: list[Block]) -> Iterator[Block]:
+def first_of_each_shape(stepper: Stepper, blocks: list[Block]) -> Iterator[Block]:
     """Of the tensors that are probed, a block at the beginning of the first of every shape.
 
     Of equal tensors the first is farthest from the loss, so the one with most to keep.
     """
     seen = set()
-    offsets, parameters = lane.offsets(), dict(lane.model.named_parameters())
-    for name, size in probed(lane, blocks):
+    offsets, parameters = stepper.offsets(), dict(stepper.model.named_parameters())
+    for name, size in probed(stepper, blocks):
         if (shape := parameters[name].shape) not in seen:
             seen.add(shape)
             yield Block(offsets[name], size, 1.0)

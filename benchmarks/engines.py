@@ -13,12 +13,12 @@ from time import perf_counter
 
 from cocd_paper.peak import peak_extra_bytes
 
-from cocd.errors import EngineWarning
+from cocd import EngineWarning
 
 from . import report as output
 from .blocks import FULL, QUICK, Block, Effort, cycle, first_of_each_shape, plan, probed
-from .lane import ENGINES, Lane, Step, accelerator
 from .report import Report, Row
+from .stepper import ENGINES, Step, Stepper, accelerator
 from .workloads import ON_REQUEST, WORKLOADS, Workload
 
 _TURNS = 8  # parts of a round between which the engines alternate
@@ -80,23 +80,23 @@ def measure(
     """A row for each engine."""
     model, data = workload.model(), workload.data()
 
-    def lane_of(engine: str) -> Lane:
-        return Lane(engine, model, workload.loss, data, workload.settings)
+    def stepper_of(engine: str) -> Stepper:
+        return Stepper(engine, model, workload.loss, data, workload.settings)
 
-    lanes = [lane_of(engine) for engine in engines]
-    plans = [plan(lane, workload, effort) for lane in lanes]
+    steppers = [stepper_of(engine) for engine in engines]
+    plans = [plan(stepper, workload, effort) for stepper in steppers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EngineWarning)  # the rows say who probed what
-        for i, (lane, blocks) in enumerate(zip(lanes, plans, strict=True)):
-            report(f"{workload.name}: warming up {lane.engine}", 0.15 * i / len(lanes))
-            _warm_up(lane, blocks)
-        times = _rounds(workload, lanes, plans, effort, report)
+        for i, (stepper, blocks) in enumerate(zip(steppers, plans, strict=True)):
+            report(f"{workload.name}: warming up {stepper.engine}", 0.15 * i / len(steppers))
+            _warm_up(stepper, blocks)
+        times = _rounds(workload, steppers, plans, effort, report)
         rows = []
-        for i, (lane, blocks, steps) in enumerate(zip(lanes, plans, times, strict=True)):
-            report(f"{workload.name}: memory of {lane.engine}", 0.9 + 0.1 * i / len(lanes))
-            row = _row(workload, lane, blocks, steps)
-            # A new lane: what an objective keeps from step to step is part of its cost.
-            row["peak_extra_bytes"] = _peak(lane_of(lane.engine), blocks)
+        for i, (stepper, blocks, steps) in enumerate(zip(steppers, plans, times, strict=True)):
+            report(f"{workload.name}: memory of {stepper.engine}", 0.9 + 0.1 * i / len(steppers))
+            row = _row(workload, stepper, blocks, steps)
+            # A new stepper: what an objective keeps from step to step is part of its cost.
+            row["peak_extra_bytes"] = _peak(stepper_of(stepper.engine), blocks)
             rows.append(row)
     by_engine = {row["engine"]: row["seconds_per_step"] for row in rows}
     if slow := by_engine.get("sequential"):
@@ -106,23 +106,23 @@ def measure(
     return rows
 
 
-def _warm_up(lane: Lane, blocks: list[Block]) -> None:
+def _warm_up(stepper: Stepper, blocks: list[Block]) -> None:
     """A small step in every tensor that will be probed: checks, compilation, first allocations."""
-    offsets = lane.offsets()
-    for name, _ in probed(lane, blocks):
-        lane.step(offsets[name], 1)
-        if lane.engine == "sequential":
+    offsets = stepper.offsets()
+    for name, _ in probed(stepper, blocks):
+        stepper.step(offsets[name], 1)
+        if stepper.engine == "sequential":
             break  # nothing depends on the tensor
 
 
 def _rounds(
     workload: Workload,
-    lanes: list[Lane],
+    steppers: list[Stepper],
     plans: list[list[Block]],
     effort: Effort,
     report: Report,
 ) -> list[list[list[Step]]]:
-    """By lane and block, the steps of all rounds."""
+    """By stepper and block, the steps of all rounds."""
     times: list[list[list[Step]]] = [[[] for _ in blocks] for blocks in plans]
     started = perf_counter()
     for done in range(effort.rounds):
@@ -131,13 +131,13 @@ def _rounds(
             break  # another round would take too long
         for turn in range(_TURNS):
             # The order changes, so that no engine always comes after the same other.
-            for i in range(len(lanes)):
-                lane = (i + turn + done) % len(lanes)
-                share = (done + (turn + i / len(lanes)) / _TURNS) / effort.rounds
-                report(f"{workload.name}: {lanes[lane].engine}", 0.15 + 0.75 * share)
-                for k in _part(len(plans[lane]), turn):
-                    block = plans[lane][k]
-                    times[lane][k].append(lanes[lane].step(block.position, block.size))
+            for i in range(len(steppers)):
+                stepper = (i + turn + done) % len(steppers)
+                share = (done + (turn + i / len(steppers)) / _TURNS) / effort.rounds
+                report(f"{workload.name}: {steppers[stepper].engine}", 0.15 + 0.75 * share)
+                for k in _part(len(plans[stepper]), turn):
+                    block = plans[stepper][k]
+                    times[stepper][k].append(steppers[stepper].step(block.position, block.size))
     return times
 
 
@@ -145,7 +145,7 @@ def _part(count: int, turn: int) -> range:
     return range(count * turn // _TURNS, count * (turn + 1) // _TURNS)
 
 
-def _row(workload: Workload, lane: Lane, blocks: list[Block], times: list[list[Step]]) -> Row:
+def _row(workload: Workload, stepper: Stepper, blocks: list[Block], times: list[list[Step]]) -> Row:
     budget = workload.compute_budget
     total = sum(block.weight for block in blocks)
     rest = 0.0
@@ -160,7 +160,7 @@ def _row(workload: Workload, lane: Lane, blocks: list[Block], times: list[list[S
     slowest = max(probes, key=lambda name: probes[name])
     return {
         "workload": workload.name,
-        "engine": lane.engine,
+        "engine": stepper.engine,
         "seconds_per_step": step,
         "ratio_to_sequential": None,  # these two are known later
         "peak_extra_bytes": None,
@@ -169,22 +169,22 @@ def _row(workload: Workload, lane: Lane, blocks: list[Block], times: list[list[S
         "slowest_tensor": slowest,
         "slowest_fraction": probes[slowest] / step,
         "probe_fraction": 1 - rest / step,
-        "parameters": lane.n,
+        "parameters": stepper.n,
         "compute_budget": budget,
         "batch": workload.batch,
         "steps_per_epoch": workload.steps_per_epoch,
         "steps_measured": sum(map(len, times)),
         "rounds": len(times[0]),
-        "sampled": blocks != cycle(lane.n, budget),
-        "probed_by": lane.probed_by(),
+        "sampled": blocks != cycle(stepper.n, budget),
+        "probed_by": stepper.probed_by(),
     }
 
 
-def _peak(lane: Lane, blocks: list[Block]) -> int:
+def _peak(stepper: Stepper, blocks: list[Block]) -> int:
     """The most that a step takes beyond model, optimizer and batch."""
 
     def run() -> None:
-        for block in first_of_each_shape(lane, blocks):
-            lane.step(block.position, block.size)
+        for block in first_of_each_shape(stepper, blocks):
+            stepper.step(block.position, block.size)
 
     return peak_extra_bytes(run)

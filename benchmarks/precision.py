@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cocd import trace
-from cocd.errors import RadiusWarning
-from cocd.parts.evaluation import Evaluations
-from cocd.parts.layout import TensorSlice
-from cocd.parts.probe import probe
+from cocd import CoherentGradient, RadiusWarning, trace
+from cocd.schedules import Schedule, Stretch
 
 from . import report as output
 from .report import Report, Row
@@ -86,6 +84,25 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     return columns, cells
 
 
+class _Some(Schedule):
+    """Some coordinates of the flat vector, again and again."""
+
+    repeats = False
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__()
+        self.places = places
+
+    @property
+    def size(self) -> int:
+        return len(self.places)
+
+    def order(self, start: int, stop: int, n: int) -> Iterator[Stretch]:
+        for k in range(start, stop):
+            place = self.places[k % self.size]
+            yield place, place + 1
+
+
 class _Network:
     """A network of float32 with its copy of float64, and some coordinates of every tensor."""
 
@@ -95,11 +112,12 @@ class _Network:
         self.x, self.y = (part[:BATCH] for part in workload.data())
         self.exact = deepcopy(self.model).double()
         self.incremental = trace(self.model, self.loss, engine="incremental")
-        self.runs = [
-            TensorSlice(t, i, i + 1)
-            for t, p in enumerate(self.model.parameters())
-            for i in sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
-        ]
+        self.places = []  # in the flat vector
+        start = 0
+        for p in self.model.parameters():
+            own = sorted({int((j + 0.5) * p.numel() / samples) for j in range(samples)})
+            self.places += [start + i for i in own]
+            start += p.numel()
 
     def errors(self, eps: float) -> Row:
         reached = self._reference(lambda w: (w + eps, w - eps))
@@ -110,36 +128,38 @@ class _Network:
             "sequential_error": _relative(one_by_one, reached),
             "incremental_error": _relative(incremental, reached),
             "radius_error": _relative(reached, meant),
-            "coordinates": len(self.runs),
+            "coordinates": len(self.places),
             "batch": len(self.x),
             "dtype": "float32",
         }
 
     def _differences(self, closure: Callable[[], Any], eps: float) -> Tensor:
-        """f(x + eps e_i) - f(x - eps e_i), as an optimizer gets it."""
-        parameters: list[Tensor] = list(self.model.parameters())
-        devices = {p.device for p in parameters}
+        """f(x + eps e_i) - f(x - eps e_i), as an optimizer remembers it, in float32."""
+        gradient = CoherentGradient(
+            self.model.parameters(),
+            eps=eps,
+            compute_budget=len(self.places),
+            schedule=_Some(self.places),
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RadiusWarning)
-            with Evaluations(closure, None, devices, lambda _: None) as evaluate:
-                _, quotients = probe(evaluate, parameters, self.runs, lambda _: eps, "central")
-        return quotients.first * 2 * eps
+            gradient(closure)
+        return gradient.estimate()[self.places].double() * 2 * eps
 
     @torch.no_grad()
     def _reference(self, ends: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
         """The same in float64; `ends` makes the two points of a float32 weight."""
         x, y = self.x.double(), self.y.double() if self.y.is_floating_point() else self.y
-        narrow, wide = (
-            [p.view(-1) for p in model.parameters()] for model in (self.model, self.exact)
-        )
-        found = []
-        for t, i, _ in self.runs:
-            weight, losses = narrow[t][i], []
-            for end in ends(weight):
-                wide[t][i] = end.double()
+        weights, found = parameters_to_vector(self.model.parameters()), []
+        for i in self.places:
+            losses = []
+            for end in ends(weights[i]):
+                point = weights.double()
+                point[i] = end.double()
+                vector_to_parameters(point, self.exact.parameters())
                 losses.append(self.loss(self.exact(x), y))
-            wide[t][i] = weight.double()
             found.append(losses[0] - losses[1])
+        vector_to_parameters(weights.double(), self.exact.parameters())
         return torch.stack(found)
 
 

@@ -17,8 +17,8 @@ from cocd_paper import networks
 from torch.nn.functional import mse_loss
 
 from . import report as output
-from .lane import Lane, accelerator
 from .report import Report, Row
+from .stepper import Stepper, accelerator
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 BUDGETS = (16, 64, 256, 1024, 4096, 16_384)
@@ -58,26 +58,26 @@ def scaling(
     report: Report = lambda *_: None,
 ) -> list[Row]:
     """Rows over n at a fixed B, then over B at a fixed n, the sizes taking turns."""
-    lanes: dict[int, Lane] = {}
+    steppers: dict[int, Stepper] = {}
     for n in sorted({*sizes, fixed_size}):
         report(f"scaling: a network of {n:,} parameters", 0.0)
-        lanes[n] = _lane(n)
+        steppers[n] = _stepper(n)
     points = [("n", n, fixed_budget) for n in sizes] + [("B", fixed_size, B) for B in budgets]
-    starts = {n: _last_layer(lane) for n, lane in lanes.items()}
+    starts = {n: _last_layer(stepper) for n, stepper in steppers.items()}
     for _, n, B in points:
-        lanes[n].step(starts[n], B)  # checks and first allocations
+        steppers[n].step(starts[n], B)  # checks and first allocations
     steps: list[list[tuple[float, float, float, float]]] = [[] for _ in points]
     for done in range(rounds):
         for i, (_, n, B) in enumerate(points):
             report(f"scaling: n = {n:,}, B = {B:,}", (done + i / len(points)) / rounds)
-            step = lanes[n].step(starts[n], B)
+            step = steppers[n].step(starts[n], B)
             steps[i].append((step.seconds, sum(step.probes.values()), step.forward, step.update))
     report("scaling: done", 1.0)
     return [
         {
             "sweep": sweep,
-            "engine": lanes[n].engine,
-            "parameters": lanes[n].n,
+            "engine": steppers[n].engine,
+            "parameters": steppers[n].n,
             "compute_budget": B,
             "batch": BATCH,
             **{
@@ -140,7 +140,7 @@ def summary(rows: list[Row]) -> list[str]:
     return sentences
 
 
-def _lane(n: int) -> Lane:
+def _stepper(n: int) -> Stepper:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, 32, generator=generator)
     y = torch.randn(BATCH, 32, generator=generator)
@@ -148,9 +148,9 @@ def _lane(n: int) -> Lane:
         torch.manual_seed(0)
         model = networks.wide_mlp(n)
     engine = "accelerated" if accelerator() else "incremental"
-    return Lane(engine, model, mse_loss, (x, y), _SETTINGS)
+    return Stepper(engine, model, mse_loss, (x, y), _SETTINGS)
 
 
-def _last_layer(lane: Lane) -> int:
-    *_, weight, _ = lane.offsets().values()
+def _last_layer(stepper: Stepper) -> int:
+    *_, weight, _ = stepper.offsets().values()
     return weight

@@ -27,7 +27,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-SCHEMA = 1
+SCHEMA = 1  # of rows
+CHECKPOINT = 2
 # Of a run without a checkpoint: what it is, where it began, and at most one epoch, which is written
 # just before the first checkpoint is.
 _BEFORE_CHECKPOINTS = 3
@@ -78,7 +79,7 @@ class Store:
     def save(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint by one that covers the rows written so far."""
         whole = {
-            "schema": SCHEMA,
+            "schema": CHECKPOINT,
             "cocd": __version__,
             "run": self.run.digest,
             "bytes": self.rows.stat().st_size,
@@ -117,10 +118,11 @@ class Store:
         except Exception as error:  # zip, pickle and torch each have errors of their own
             raise StoreError(f"{self.checkpoint} is damaged; {remedy}") from error
         made_by = saved.get("cocd", __version__)
-        if schema != SCHEMA or made_by != __version__:
+        if schema != CHECKPOINT or made_by != __version__:
             raise StoreError(
-                f"{self.checkpoint} was written by cocd {made_by}, this is {__version__}: one run "
-                f"is not made by two versions; go on with that one, or {remedy}"
+                f"{self.checkpoint} was written by cocd {made_by} (form {schema}), this is "
+                f"{__version__} (form {CHECKPOINT}): one run is not made by two versions; go on "
+                f"with that one, or {remedy}"
             )
         if run != self.run.digest:
             raise StoreError(f"{self.checkpoint} belongs to another run; {remedy}")

@@ -8,7 +8,6 @@ import torch
 
 import cocd
 from cocd.diagnostics import Coherence
-from cocd.objective.traced import Record
 
 from . import methods, tasks
 from .data import Splits
@@ -96,7 +95,7 @@ class Training:
             "random": torch.get_rng_state(),
             "steps": self.steps,
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
-            "engines": None if self.objective is None else _engines(self.objective),
+            "objective": None if self.objective is None else self.objective.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -111,7 +110,7 @@ class Training:
         if self.tracker is not None:
             self.tracker.load_state_dict(state["tracker"])
         if self.objective is not None:
-            _restore_engines(self.objective, state["engines"])
+            self.objective.load_state_dict(state["objective"])
 
 
 def _compact(seen: dict[str, Any]) -> dict[str, Any]:
@@ -126,36 +125,3 @@ def _compact(seen: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _engines(objective: cocd.Objective) -> dict[str, Any]:
-    """Who probes what, and what has been checked by now.
-
-    Engines agree to rounding only, so a resumed run must not choose again, nor check at another
-    moment, where the answer might be another one.
-    """
-    return {
-        "since_check": objective._since_check,
-        "checks": objective.checks,
-        "stackable": objective._stackable,
-        "stacks": objective._stacks,
-        "records": {
-            # The peak decides how many probes are taken at a time.
-            name: [record.engine, record.checked, record.reason, record.plan and record.plan.peak]
-            for name, record in objective._records.items()
-        },
-    }
-
-
-def _restore_engines(objective: cocd.Objective, saved: dict[str, Any]) -> None:
-    objective._since_check = int(saved["since_check"])
-    objective.checks = int(saved.get("checks", 0))
-    objective._stackable = bool(saved.get("stackable", True))
-    objective._stacks = int(saved.get("stacks", 0))
-    for name, (engine, checked, reason, *peak) in saved["records"].items():
-        if objective._records[name].engine != engine:
-            objective._records[name] = Record(engine, reason=reason)
-        record = objective._records[name]
-        record.checked = checked
-        if record.plan is not None and peak:
-            record.plan.peak = peak[0]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -27,21 +27,7 @@ ENGINES = {
 
 def accelerator() -> bool:
     """Whether there are fused kernels, and they are on."""
-    return bool(getattr(_kernels(), "enabled", bool)())
-
-
-def without_accelerator() -> AbstractContextManager[Any]:
-    """Plain tensor operations for as long as the block runs."""
-    disabled: Callable[[], AbstractContextManager[Any]]
-    disabled = getattr(_kernels(), "disabled", nullcontext)
-    return disabled()
-
-
-def _kernels() -> Any:
-    try:
-        return importlib.import_module("cocd.objective.kernels.dispatch")
-    except ModuleNotFoundError:
-        return None
+    return find_spec("numba") is not None and os.environ.get("COCD_ACCELERATOR") != "0"
 
 
 class Step(NamedTuple):
@@ -89,7 +75,7 @@ class _Timed(ForwardedLoss):
         return found
 
 
-class Lane:
+class Stepper:
     """A copy of `model` that CoCD trains through one of the `ENGINES`."""
 
     def __init__(
@@ -103,7 +89,8 @@ class Lane:
         self.engine = engine
         self.model = deepcopy(model)
         self.data = data
-        self.objective = trace(self.model, loss, engine=ENGINES[engine])
+        fused = engine != "incremental"
+        self.objective = trace(self.model, loss, engine=ENGINES[engine], accelerate=fused)
         self.optimizer = CoCD(self.model.parameters(), **settings)  # type: ignore[arg-type]
         self.sizes = {name: p.numel() for name, p in self.model.named_parameters()}
         self.n = sum(self.sizes.values())
@@ -111,14 +98,12 @@ class Lane:
 
     def step(self, position: int, coordinates: int) -> Step:
         """A step that probes this many coordinates, from flat position `position` on."""
-        schedule = self.optimizer.schedule
-        schedule.count = position
+        self.optimizer.schedule.count = position
         self.optimizer.compute_budget = coordinates
-        with without_accelerator() if self.engine == "incremental" else nullcontext():
-            started = perf_counter()
-            closure = _Timed(self.objective(*self.data), self._names)
-            self.optimizer.step(closure)
-            seconds = perf_counter() - started
+        started = perf_counter()
+        closure = _Timed(self.objective(*self.data), self._names)
+        self.optimizer.step(closure)
+        seconds = perf_counter() - started
         return Step(seconds, closure.forward, closure.probes)
 
     def offsets(self) -> dict[str, int]:
