@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,17 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import cocd
 
-from . import unit_methods
+from . import estimators, unit_methods
+from .estimators import EstimatedDescent, RateSchedules
 from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
 _AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations", "order")
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
+_ESTIMATED = (
+    *estimators.STEPPER_SETTINGS,
+    *("eps", "decay", "compute_budget", "difference", "sparsity", "redraw", "forget"),
+)
 # Settings that are not the optimizer's own.
 _OTHERS = ("activation", "batch_size", "dtype", "engine", "inputs", "schedule", "width", "without")
 
@@ -34,6 +39,12 @@ class Method:
     first_order: bool = False
     automatic: bool = False  # chooses what it is not given
     traced: bool = False  # built on the objective, of which it asks more than losses
+    estimates: bool = False  # fills p.grad for a torch optimizer
+
+
+def _stale(model: nn.Module, options: Mapping[str, Setting], seed: int) -> estimators.Estimator:
+    budget, decay = int(options["compute_budget"]), float(options["decay"])
+    return estimators.StaleGradient(model.parameters(), compute_budget=budget, decay=decay)
 
 
 METHODS = {
@@ -68,6 +79,14 @@ METHODS = {
             seeded=True,
             automatic=True,
             traced=True,
+        ),
+        Method("coherent", estimators.coherent, _ESTIMATED, seeded=True, estimates=True),
+        Method(
+            "stale",
+            _stale,
+            (*estimators.STEPPER_SETTINGS, "compute_budget", "decay"),
+            first_order=True,
+            estimates=True,
         ),
         Method("sgd", torch.optim.SGD, ("lr", "momentum", "weight_decay"), first_order=True),
         Method("adam", torch.optim.Adam, ("lr", "weight_decay"), first_order=True),
@@ -108,6 +127,9 @@ def optimizer(run: Run, model: nn.Module, objective: cocd.Objective | None = Non
     for name in options:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
+    if method.estimates:
+        estimator = method.build(model, options, run.seed)
+        return EstimatedDescent(estimator, estimators.steppers(model, options))
     chosen: dict[str, Any] = {n: options[n] for n in method.takes if n in options}
     if finds_budget(run) or method.traced:
         del chosen["compute_budget"]  # it is the optimizer's own business
@@ -128,14 +150,25 @@ def finds_budget(run: Run) -> bool:
     return run.options.get("compute_budget") == OWN
 
 
-def scheduler(run: Run, optimizer: Any) -> LambdaLR | None:
-    """What the setting `schedule` names: None for "none", or a cosine over the whole run."""
+def scheduler(run: Run, optimizer: Any) -> RateSchedules | LambdaLR | None:
+    """What the setting `schedule` names: None for "none", or a cosine over the whole run.
+
+    "warm cosine" rises in a line to the full rate over the first twentieth.
+    """
     kind, steps = run.options.get("schedule", "none"), run.epochs * run.steps_per_epoch
     if kind == "none":
         return None
-    if kind != "cosine":
-        raise ValueError(f"schedule must be 'none' or 'cosine', got {kind!r}")
-    return LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * min(step / steps, 1))) / 2)
+    if kind not in ("cosine", "warm cosine"):
+        raise ValueError(f"schedule must be 'none', 'cosine' or 'warm cosine', got {kind!r}")
+    warm = steps / 20 if kind == "warm cosine" else 0
+
+    def rate(step: int) -> float:
+        rise = min(1.0, (step + 1) / warm) if warm else 1.0
+        return rise * (1 + math.cos(math.pi * min(step / steps, 1))) / 2
+
+    if isinstance(optimizer, EstimatedDescent):
+        return RateSchedules([LambdaLR(stepper, rate) for stepper in optimizer.steppers])
+    return LambdaLR(optimizer, rate)
 
 
 def cost(method: str, settings: dict[str, Setting]) -> int:
@@ -153,6 +186,9 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
         every = int(changed.get("measure_every", cocd.AutoConfig().measure_every))
         B = settings["compute_budget"]
         return (every + 1) * (AUTOMATIC_BUDGET if B == OWN else int(B)) // every + 3
+    if find(method).first_order:
+        return 1
     if "compute_budget" in settings:
-        return 2 * int(settings["compute_budget"]) + 1
-    return 1 if find(method).first_order else 2 * int(settings.get("directions", 1))
+        sides = 1 if settings.get("difference") == "forward" else 2
+        return sides * int(settings["compute_budget"]) + 1
+    return 2 * int(settings.get("directions", 1))

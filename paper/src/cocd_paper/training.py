@@ -11,6 +11,7 @@ from cocd.diagnostics import Coherence
 
 from . import methods, tasks
 from .data import Splits
+from .estimators import EstimatedDescent
 from .runs import Run
 
 
@@ -40,6 +41,8 @@ class Training:
         loss: Any
         if self.objective is not None:
             loss = self.optimizer.step(self.objective(x, y))
+        elif isinstance(self.optimizer, EstimatedDescent):
+            loss = self.optimizer.step(lambda: self.task.loss(self.model(x), y))
         else:
             self.optimizer.zero_grad()
             loss = self.task.loss(self.model(x), y)

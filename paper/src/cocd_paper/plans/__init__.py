@@ -20,6 +20,7 @@ from . import (
     figure_random,
     figure_resnet,
     figure_smoothing,
+    reuse,
     table_main,
     table_memory,
     tune,
@@ -40,6 +41,7 @@ PLANS: dict[str, Any] = {
         tune,
         adaptive,
         units,
+        reuse,
     )
 }
 
@@ -89,7 +91,7 @@ def generate(
     yield from map(shrink, _thin(made, methods)) if smoke else made
 
 
-_FIXED = ("table-memory", "tune", "adaptive", "units")
+_FIXED = ("table-memory", "tune", "adaptive", "units", "reuse")
 
 
 def _sarcos(task: str) -> bool:
