@@ -138,11 +138,12 @@ def steppers(model: nn.Module, options: Mapping[str, Setting]) -> list[torch.opt
     Muon is for matrices: biases and all that is not a matrix are left to AdamW, as is usual.
     """
     name = str(options.get("stepper", "sgd"))
-    taken = {key: options[key] for key in STEPPER_SETTINGS[1:] if key in options}
+    taken = {key: options[key] for key in ("lr", "weight_decay") if key in options}
+    if name == "sgd" and "momentum" in options:
+        taken["momentum"] = options["momentum"]
     if name == "muon":
         matrices = [p for p in model.parameters() if p.ndim == 2]
         others = [p for p in model.parameters() if p.ndim != 2]
-        taken.pop("momentum", None)
         muon = torch.optim.Muon(matrices, **taken)  # type: ignore[arg-type]
         return [muon, torch.optim.AdamW(others, lr=float(options["lr"]) / 10)]
     if name not in STEPPERS:

@@ -31,7 +31,6 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     ):
         for lr in rates:
             own: dict[str, Setting] = {"stepper": stepper, "decay": decay, "lr": lr}
-            own |= {"momentum": paper.MOMENTUM} if stepper == "sgd" else {}
             rest: dict[str, Any] = {"seed": seed, "epochs": epochs, "split": "validation"}
             label, group = f"{source}, {NAMES[stepper]}", f"decay {decay:g}"
             yield paper.make(NAME, task, method, label, own, group=group, **rest)
