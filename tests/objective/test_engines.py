@@ -207,10 +207,10 @@ def test_rows_that_the_batch_does_not_use_cost_nothing(name, monkeypatch):
     case = case._replace(inputs=case.inputs[:2], target=case.target[:2])
     objective, probed = cocd.trace(case.model, case.loss_fn), []
 
-    def counted(run, plan, parameter, moves, scratch, original=incremental.propagate):
+    def counted(run, plan, parameter, moves, *more, original=incremental.propagate):
         rows = {i // parameter.shape[-1] for i in moves.index}
         probed.append(plan.entry != 1 or rows <= used)
-        return original(run, plan, parameter, moves, scratch)
+        return original(run, plan, parameter, moves, *more)
 
     monkeypatch.setattr(incremental, "propagate", counted)
     assert_right(objective, case)

@@ -30,9 +30,8 @@ def table(objective: Objective) -> str:
 
 def _details(record: Record) -> list[str]:
     plan = record.plan
-    gain = ""
-    if record.probes and record.one_by_one:
-        gain = f"{record.one_by_one / (record.seconds / record.probes):.1f}x"
+    known = record.pace.gain
+    gain = "" if known is None else f"{known:.1f}x" if known >= 1 else "too early to tell"
     if plan is None:
         return [record.reason, "", "", gain, ""]
     return [plan.rule, plan.dense_from or "-", f"{plan.work:,}", gain, f"{plan.peak:,}"]

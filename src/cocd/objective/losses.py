@@ -21,6 +21,8 @@ from .kernels import dispatch as kernels
 # Changed output, target -> (K,) float64, or None where this loss must be asked for every probe.
 LossChange = Callable[[Change, Any], "Tensor | None"]
 
+_FEW = 8  # classes whose logits have changed
+
 _FUNCTIONS: dict[Any, type[nn.Module]] = {
     F.mse_loss: nn.MSELoss,
     F.l1_loss: nn.L1Loss,
@@ -87,8 +89,10 @@ def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     )
     if not plain or bool((target == loss.ignore_index).any()):
         return _unreduced(loss, y, target)
-    d = _whole_delta(y)
     normaliser = len(target) if loss.reduction == "mean" else 1
+    if y.dim == 1 and y.width < _FEW and float(y.delta().abs().amax()) < 1:
+        return _of_few_classes(y, target, normaliser)
+    d = _whole_delta(y)
     if kernels.enabled() and kernels.suits(d, y.base):
         return kernels.cross_entropy(d, y.base, target) / normaliser
     p = y.base.softmax(1)
@@ -99,6 +103,15 @@ def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     if bool(far.any()):
         direct = (y.base + d).logsumexp(2) - y.base.logsumexp(1)
         rise = torch.where(far, direct, rise)
+    return _total(rise - at_label, normaliser)
+
+
+def _of_few_classes(y: Change, target: Tensor, normaliser: int) -> Tensor:
+    """The same where the logits of all but few classes are as they were, and these near it."""
+    d, p = y.delta(), y.restrict(y.base.softmax(1))
+    classes = y.index(target.device)  # (K or 1, width)
+    at_label = torch.where(classes[:, None] == target[None, :, None], d, 0).sum(2)
+    rise = torch.log1p((torch.expm1(d) * p).sum(2))
     return _total(rise - at_label, normaliser)
 
 

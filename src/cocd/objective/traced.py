@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -18,11 +18,13 @@ from .graph.propagation import Plan
 from .graph.tracing import Untraceable, required_names
 from .kernels import dispatch
 from .kernels.scratch import Scratch
+from .pace import Pace
 from .traced_loss import TracedLoss
 
 ENGINES = ("incremental", "batched", "sequential")
 _VERSION = 1  # of the saved state
-_MEMORY_LIMIT = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
+_FAST = 8 << 20  # bytes of one stacked activation: about what stays in a last-level cache
+_MOST = 32 * _FAST  # bytes of all that a stack of probes holds, where no limit is given
 
 
 @dataclass
@@ -32,19 +34,21 @@ class Record:
     engine: str
     checked: bool = False
     plan: Plan | None = None
-    probes: int = 0
-    seconds: float = 0.0
-    one_by_one: float = 0.0  # seconds of one evaluation of the closure, when it was checked
+    pace: Pace = field(default_factory=Pace)
+    # Bytes that one of several probes holds, all tensors together, by where it does not enter.
+    held: dict[tuple[int, ...], int] = field(default_factory=dict)
     reason: str = ""
 
     def state_dict(self) -> dict[str, Any]:
-        """All but measured times; the peak decides how many probes are taken at a time."""
+        """All but measured times; the bytes decide how many probes are taken at a time."""
         peak = None if self.plan is None else self.plan.peak
         return {
             "engine": self.engine,
             "checked": self.checked,
+            "decided": self.pace.decided,
             "reason": self.reason,
             "peak": peak,
+            "held": [[list(places), size] for places, size in self.held.items()],
         }
 
     def restored(self, saved: dict[str, Any]) -> Record:
@@ -52,6 +56,8 @@ class Record:
         same = self.engine == saved["engine"]
         record = self if same else Record(str(saved["engine"]), reason=str(saved["reason"]))
         record.checked = bool(saved["checked"])
+        record.held = {tuple(places): int(size) for places, size in saved["held"]}
+        record.pace.decided = bool(saved["decided"])
         if record.plan is not None and saved["peak"] is not None:
             record.plan.peak = int(saved["peak"])
         return record
@@ -76,7 +82,8 @@ def trace(
         loss_fn: a function of the model's output and the target.
         engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
             fastest that applies to each.
-        memory_limit: bytes that a stacked activation may take; None for a size that is fast.
+        memory_limit: bytes that the probes evaluated at once may hold together, beside what the
+            closure itself takes; None for what is fast, at most 256 MiB.
         accelerate: use fused loops where numba is installed; False for plain tensor operations.
 
     >>> import torch, cocd
@@ -98,7 +105,7 @@ def trace(
         check_choice("engine", engine, ENGINES)
     if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 1):
         raise ValueError(f"memory_limit must be a positive number of bytes, got {memory_limit!r}")
-    return Objective(model, loss_fn, engine, memory_limit or _MEMORY_LIMIT, accelerate)
+    return Objective(model, loss_fn, engine, memory_limit, accelerate)
 
 
 class Objective:
@@ -109,12 +116,13 @@ class Objective:
         model: nn.Module,
         loss_fn: Any,
         engine: str | None,
-        memory_limit: int,
+        memory_limit: int | None,
         accelerate: bool = True,
     ) -> None:
         self.model = model
         self.loss_fn = loss_fn
-        self.memory_limit = memory_limit
+        self.memory_limit = memory_limit or _FAST  # bytes of one stacked activation
+        self._memory = memory_limit or _MOST  # bytes of all that a stack holds
         self.accelerate = bool(accelerate)
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
@@ -149,7 +157,9 @@ class Objective:
         """What a resumed run needs to go on bit for bit, beside the model's and the optimizer's.
 
         Engines agree to rounding alone, so a resumed run must not choose them again, nor check
-        them at other moments, where the answer might be another one.
+        them at other moments, where the answer might be another one. Each is chosen by its speed
+        once, when its first 32 probes have taken 20 ms; a run whose state is saved before that
+        may go on by another one. ``engine=...`` leaves nothing to choose.
         """
         return {
             "version": _VERSION,
@@ -230,9 +240,9 @@ class Objective:
             return Record("batched", reason="not used by a layer that was traced")
         return Record("incremental", plan=Plan(self.model, self.graph, name))
 
-    def _demote(self, name: str, why: str, loud: bool = True) -> None:
+    def _demote(self, name: str, why: str, loud: bool = True, following: str | None = None) -> None:
         record = self._records[name]
-        following = ENGINES[ENGINES.index(record.engine) + 1]
+        following = following or ENGINES[ENGINES.index(record.engine) + 1]
         self._records[name] = Record(following, reason=f"{record.engine} engine {why}")
         if loud:
             warn(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,15 +20,18 @@ from .batched import batched_losses, call_model
 from .checks import RECHECK, disagreement, first_line, magnitude, noise
 from .closure import check_radius, sequential
 from .graph.graph import Run
-from .graph.propagation import loss_changes, relevant
+from .graph.propagation import irrelevant, loss_changes
 from .graph.tracing import given_names
+from .memory import Held, storage_bytes
 from .protocol import BoundLoss, Difference, Differences, LossValue, evaluations_per_coordinate
 from .registry import Moves
-from .stacking import bytes_of, moved
+from .stacking import moved
 
 if TYPE_CHECKING:
     from .traced import Objective, Record
 
+_MOST_PROBES = 1024
+_TIMED = 3  # evaluations of the closure that an engine's time is held against
 _CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the first time
 
 
@@ -139,10 +141,8 @@ class TracedLoss(BoundLoss):
         again = objective._since_check == 1  # `prepare` has asked the model in this step, too
         while name is not None and objective._records[name].engine != "sequential":
             record = objective._records[name]
-            mask = self._relevant(record, index)
             due = again or not record.checked
-            if due and truth is None and (mask is None or any(mask)):
-                chosen = index if mask is None else list(compress(index, mask))
+            if due and truth is None and (chosen := self._relevant(record, index)):
                 truth = self._truth(evaluate, loss, tensor, record, chosen, eps)
             try:
                 if truth is not None and due:
@@ -152,12 +152,9 @@ class TracedLoss(BoundLoss):
                         truth = None if record.checked else truth  # the next one needs them all
                         continue
                     record.checked = True
-                if mask is None:
+                charge = evaluations_per_coordinate(difference) * len(index)
+                with record.pace.probing(charge, tensor):
                     found = self._probe(evaluate, loss, name, tensor, index, eps, difference)
-                else:
-                    chosen = list(compress(index, mask))
-                    part = self._probe(evaluate, loss, name, tensor, chosen, eps, difference)
-                    found = Differences(*(_spread(values, mask) for values in part))
             except Warning:  # the user's filters made an error of it
                 raise
             except Exception as error:  # whatever a rule or vmap does not expect
@@ -165,7 +162,9 @@ class TracedLoss(BoundLoss):
                 loud = record.engine == "incremental" or objective._engine is not None
                 objective._demote(name, f"cannot follow it ({first_line(error)})", loud)
                 continue
-            evaluate.charge(evaluations_per_coordinate(difference) * len(index))
+            evaluate.charge(charge)
+            if record.pace.is_due and objective._engine is None:
+                self._decide(evaluate, name, tensor)
             return found
         return sequential(evaluate, loss, tensor, index, eps, difference)
 
@@ -187,10 +186,17 @@ class TracedLoss(BoundLoss):
         """See `points.losses_at`."""
         return points.losses_at(self, evaluate, tensors, stacks, first)
 
-    def _relevant(self, record: Record, index: list[int]) -> list[bool] | None:
+    def _elsewhere(self, record: Record, index: list[int]) -> list[tuple[int, ...]]:
+        """For each element, where its tensor is read but the element is not."""
         if self._run is None or record.plan is None:
-            return None
-        return relevant(self._run, record.plan, index)
+            return [()] * len(index)
+        return irrelevant(self._run, record.plan, index)
+
+    def _relevant(self, record: Record, index: list[int]) -> list[int]:
+        """The elements that matter to this batch."""
+        entries = -1 if record.plan is None else len(record.plan.entries)
+        elsewhere = self._elsewhere(record, index)
+        return [i for i, gone in zip(index, elsewhere, strict=True) if len(gone) != entries]
 
     # --- one tensor's probes, by the engine that is on it ----------------------------------------
 
@@ -205,43 +211,100 @@ class TracedLoss(BoundLoss):
         difference: Difference,
     ) -> Differences:
         record = self.objective._records[name]
-        if not index:
-            nothing = torch.zeros(0, dtype=torch.float64)
-            return Differences(nothing, nothing if difference == "central" else None)
         signs = {"central": (1, -1), "forward": (1,), "backward": (-1,)}[difference]
         saved = gather(tensor, index)
         steps = _undergone(saved, [sign * eps for sign in signs])
         if not bool(steps.all()):
             check_radius(saved, saved + eps, saved - eps, eps, difference)
-        moves = Moves([i for i in index for _ in signs], steps)
-        started = time.perf_counter()
-        parts = [
-            self._losses(evaluate, loss, name, tensor, part) for part in self._chunks(name, moves)
-        ]
-        changes = parts[0] if len(parts) == 1 else torch.cat(parts)
-        record.seconds += time.perf_counter() - started
-        record.probes += moves.K
+        elements = [i for i in index for _ in signs]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for k, elsewhere in enumerate(self._elsewhere(record, index)):
+            groups.setdefault(elsewhere, []).extend(range(k * len(signs), (k + 1) * len(signs)))
+        changes = torch.zeros(len(elements), dtype=torch.float64)
+        for elsewhere, places in groups.items():
+            if record.plan is not None and len(elsewhere) == len(record.plan.entries):
+                continue  # nothing depends on them
+            moves = Moves([elements[k] for k in places], steps[places])
+            changes[places] = self._in_stacks(evaluate, loss, name, tensor, moves, elsewhere)
         if difference == "central":
             up, down = changes.view(-1, 2).unbind(1)
             return Differences(up - down, up + down)
         return Differences(changes * signs[0], None)
 
-    def _chunks(self, name: str, moves: Moves) -> list[Moves]:
-        """As many probes at a time as the memory limit allows, from shapes and dtypes alone."""
+    def _in_stacks(
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        name: str,
+        tensor: Tensor,
+        moves: Moves,
+        elsewhere: tuple[int, ...],
+    ) -> Tensor:
+        """f(x + step e_i) - f(x), as many probes at a time as the memory limit allows."""
         record = self.objective._records[name]
-        each = record.plan.peak if record.plan is not None else bytes_of(self.inputs) * 16
-        size = max(2, min(1024, self.objective.memory_limit // max(each, 1)) // 2 * 2)
-        if size >= moves.K:
-            return [moves]
-        return [
-            Moves(moves.index[k : k + size], moves.steps[k : k + size])
-            for k in range(0, moves.K, size)
-        ]
+        parts: list[Tensor] = []
+        done = 0
+        while done < moves.K:
+            size = self._at_once(record, elsewhere)
+            part = Moves(moves.index[done : done + size], moves.steps[done : done + size])
+            with nullcontext() if elsewhere in record.held else Held() as held:
+                parts.append(self._losses(evaluate, loss, name, tensor, part, elsewhere))
+            if held is not None:
+                # Many probes take a little more than the ends of one, which touch the same unit.
+                record.held[elsewhere] = held.peak * 9 // (8 * part.K) + 1
+                self._refuse_alone(record, elsewhere)
+            done += part.K
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _at_once(self, record: Record, elsewhere: tuple[int, ...]) -> int:
+        """From shapes and dtypes alone.
+
+        As few as can be to find out. Afterwards both ends of a central difference are one stack,
+        whatever the limit is.
+        """
+        if elsewhere not in record.held:
+            return 2 if record.engine == "incremental" else 1
+        most = (self.objective._memory - self._kept()) // record.held[elsewhere]
+        if record.plan is not None:
+            most = min(most, self.objective.memory_limit // max(record.plan.peak, 1))
+        return max(2, min(_MOST_PROBES, most) // 2 * 2)
+
+    def _kept(self) -> int:
+        """Bytes of the activations that the unperturbed pass has left."""
+        run = self._run
+        return 0 if run is None else int(run.memo("bytes", lambda: storage_bytes(run.values)))
+
+    def _refuse_alone(self, record: Record, elsewhere: tuple[int, ...]) -> None:
+        """Whole passes of one point alone are made as well by the closure, in less memory."""
+        most = (self.objective._memory - self._kept()) // record.held[elsewhere]
+        if record.engine == "batched" and most < 2 and self.objective._engine is None:
+            raise MemoryError("memory_limit holds fewer than two of its passes")
+
+    def _decide(self, evaluate: Evaluations, name: str, tensor: Tensor) -> None:
+        """Once for each tensor: is its engine faster than the closure? It stays, or never returns.
+
+        Decided once, so that a run goes on by the engines that its saved state names.
+        """
+        objective, record = self.objective, self.objective._records[name]
+        with evaluate.uncounted(objective.count_checks):
+            for _ in range(_TIMED):
+                with record.pace.evaluating(1, tensor):
+                    evaluate.again()
+        record.pace.decided = True
+        gain = record.pace.gain
+        if gain is not None and gain < 1:
+            why = f"takes {1 / gain:.1f} times as long as the closure"
+            objective._demote(name, why, loud=False, following="sequential")
 
     def _losses(
-        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, moves: Moves
+        self,
+        evaluate: Evaluations,
+        loss: float,
+        name: str,
+        tensor: Tensor,
+        moves: Moves,
+        elsewhere: tuple[int, ...],
     ) -> Tensor:
-        """f(x + step e_i) - f(x), float64."""
         objective, record = self.objective, self.objective._records[name]
         if record.engine == "incremental":
             assert self._run is not None and record.plan is not None
@@ -255,6 +318,7 @@ class TracedLoss(BoundLoss):
                 objective.loss_fn,
                 self.target,
                 objective._scratch,
+                elsewhere,
             )
         evaluate.rewind()
         values = batched_losses(
@@ -285,28 +349,26 @@ class TracedLoss(BoundLoss):
         if record.checked:
             chosen = [index[(objective.checks * 2654435761 >> 8) % len(index)]]
         radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
-        started = time.perf_counter()
         try:
-            with evaluate.uncounted(objective.count_checks):
+            with (
+                evaluate.uncounted(objective.count_checks),
+                record.pace.evaluating(2 * len(chosen), tensor),
+            ):
                 expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
         except Exception:
             if not record.checked:
                 raise
             return None
-        spent = time.perf_counter() - started
         assert bend is not None
-        return Truth(chosen, radius, expected, bend, spent / (2 * len(chosen)))
+        return Truth(chosen, radius, expected, bend)
 
     def _check(
         self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
     ) -> str:
         """Does the engine give what the closure gives? Says what is wrong, or nothing."""
-        index, radius, expected, bend, seconds = truth
+        index, radius, expected, bend = truth
         record = self.objective._records[name]
-        measured = (record.seconds, record.probes) if record.checked else (0.0, 0)
         found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
-        record.seconds, record.probes = measured
-        record.one_by_one = record.one_by_one or seconds
         if record.checked and not bool(expected.isfinite().all()):
             return ""  # a run that explodes: what overflows first says nothing
         if not torch.equal(expected.isfinite(), found.isfinite()):
@@ -338,13 +400,12 @@ class TracedLoss(BoundLoss):
 
 
 class Truth(NamedTuple):
-    """Differences by the closure itself, and the seconds that one evaluation took."""
+    """Differences by the closure itself."""
 
     elements: list[int]
     radius: float
     expected: Tensor
     bend: Tensor  # of both sides above twice the base point
-    seconds: float
 
 
 def _undergone(saved: Tensor, steps: list[float]) -> Tensor:
@@ -355,12 +416,3 @@ def _undergone(saved: Tensor, steps: list[float]) -> Tensor:
             return torch.from_numpy((w + np.array(steps).astype(w.dtype) - w).reshape(-1))
     ends = torch.stack([saved + h for h in steps], 1)
     return (ends - saved[:, None]).flatten()
-
-
-def _spread(values: Tensor | None, mask: list[bool]) -> Any:
-    """Zero where nothing was probed because nothing depends on it."""
-    if values is None:
-        return None
-    found = torch.zeros(len(mask), dtype=torch.float64)
-    found[torch.tensor(mask)] = values
-    return found

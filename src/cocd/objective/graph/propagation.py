@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from operator import getitem
 from typing import Any
 
@@ -78,16 +78,24 @@ def _first(node: Node) -> int:
 
 
 def propagate(
-    run: Run, plan: Plan, parameter: Tensor, moves: Moves, scratch: Scratch
+    run: Run,
+    plan: Plan,
+    parameter: Tensor,
+    moves: Moves,
+    scratch: Scratch,
+    elsewhere: Collection[int] = (),
 ) -> dict[int, Any]:
-    """What changes, by node; of nodes that nobody reads any more nothing is kept."""
+    """What changes, by node; of nodes that nobody reads any more nothing is kept.
+
+    Nothing enters at the nodes `elsewhere`, to which these elements do not matter.
+    """
     graph, live = run.graph, liveness(run)
     changes: dict[int, Any] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
     skipped: set[int] = set()  # a fused chain answers for several nodes at once
     for position in plan.nodes:
         node = graph.nodes[position]
-        enters = position in plan.entries
+        enters = position in plan.entries and position not in elsewhere
         touched = any(used in changes for used in node.uses)
         if position in skipped or not (enters or touched) or not live.reaches(position):
             continue
@@ -273,14 +281,16 @@ def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
     return replaced(run.values[ref.position], values.get(ref.position, {}))
 
 
-def relevant(run: Run, plan: Plan, index: list[int]) -> list[bool] | None:
-    """Which elements matter to this batch; None for all."""
-    if len(plan.entries) > 1:
-        return None
-    node = run.graph.nodes[plan.entry]
-    rule = rules.relevances.get((node.target, plan.local)) if node.op == "call_module" else None
-    mask = None if rule is None else rule(run.call(node), index)
-    return None if mask is None or all(mask) else mask
+def irrelevant(run: Run, plan: Plan, index: list[int]) -> list[tuple[int, ...]]:
+    """For each element the entries at which this batch does not depend on it."""
+    found: list[tuple[int, ...]] = [()] * len(index)
+    for position, local in plan.entries.items():
+        node = run.graph.nodes[position]
+        rule = rules.relevances.get((node.target, local)) if node.op == "call_module" else None
+        if rule is not None:
+            mask = rule(run.call(node), index)
+            found = [f if m else (*f, position) for f, m in zip(found, mask, strict=True)]
+    return found
 
 
 # --- the loss ----------------------------------------------------------------------------
@@ -295,10 +305,11 @@ def loss_changes(
     loss_fn: Callable[[Any, Any], Tensor],
     target: Any,
     scratch: Scratch,
+    elsewhere: Collection[int] = (),
 ) -> Tensor:
     """f(x + step e_i) - f(x) for every move, float64 on the CPU."""
     with scratch.lent():
-        changes = propagate(run, plan, parameter, moves, scratch)
+        changes = propagate(run, plan, parameter, moves, scratch, elsewhere)
     output = run.graph.output
     if isinstance(output, Ref) and loss_change is not None:
         change = changes.get(output.position)

@@ -63,6 +63,11 @@ def reshape(call: Call, changes: dict[Any, Change]) -> Change | None:
                 new = (x.K, *shape[:dim], width, *shape[dim + 1 :])
                 starts = tuple(start * factor for start in x.starts)
                 return _reshaped(x, call.out, new, starts=starts, width=width)
+            before = prod(old[:dim])
+            for at in range(1, len(shape)):
+                if prod(shape[:at]) == before and shape[at] == old[dim]:
+                    new = (x.K, *shape[:at], x.width, *shape[at + 1 :])
+                    return _reshaped(x, call.out, new, dim=at)
             if (parts := _taken_apart(x, call.out)) is not None:
                 return parts
         x = x.densify()
