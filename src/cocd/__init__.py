@@ -27,12 +27,12 @@ from .auto.config import AutoConfig
 from .blackbox import AskTell, minimize, scipy_method
 from .cores import cores, merge_cores
 from .errors import (
+    ClosureWarning,
     EngineWarning,
     NonFiniteLoss,
     NonFiniteWarning,
     RadiusWarning,
     RestoreWarning,
-    SharedMemoryError,
 )
 from .objective.traced import Objective, trace
 from .optim.auto_cocd import AutoCoCD
@@ -51,6 +51,7 @@ __all__ = [
     "AskTell",
     "AutoCoCD",
     "AutoConfig",
+    "ClosureWarning",
     "CoCD",
     "CoherentGradient",
     "EngineWarning",
@@ -60,7 +61,6 @@ __all__ = [
     "Objective",
     "RadiusWarning",
     "RestoreWarning",
-    "SharedMemoryError",
     "UnitDescent",
     "UnitGradient",
     "__version__",

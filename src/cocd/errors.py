@@ -1,12 +1,12 @@
 """What can go wrong, by name."""
 
 __all__ = [
+    "ClosureWarning",
     "EngineWarning",
     "NonFiniteLoss",
     "NonFiniteWarning",
     "RadiusWarning",
     "RestoreWarning",
-    "SharedMemoryError",
 ]
 
 
@@ -25,12 +25,12 @@ class NonFiniteLoss(ArithmeticError):
     """
 
 
-class SharedMemoryError(RuntimeError):
-    """``p.grad`` was written from outside while it shared the estimator's memory."""
-
-
 class NonFiniteWarning(RuntimeWarning):
     """Some probes gave NaN or infinite losses; their estimates were not stored."""
+
+
+class ClosureWarning(RuntimeWarning):
+    """The closure does not seem to be the loss of these parameters on one batch."""
 
 
 class EngineWarning(RuntimeWarning):

@@ -173,7 +173,7 @@ def test_the_run_stays_the_same_bit_for_bit(name, dtype):
 
 def test_an_estimator_for_other_optimizers_is_watched_too():
     x = torch.tensor([3.0, -2.0], requires_grad=True)
-    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=1, share=True)
+    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=1)
     adam = torch.optim.AdamW([x], lr=0.1)
     tracker = Coherence(gradient)
     for _ in range(10):

@@ -146,11 +146,6 @@ def test_every_kind_of_scalar_loss_is_accepted_and_returned(loss):
     assert float(returned) == 2.5
 
 
-def test_estimator_says_that_it_does_not_move():
-    with pytest.raises(TypeError, match="CoherentGradient estimates"):
-        cocd.CoherentGradient([parameter()], eps=0.1, compute_budget=1).step(lambda: 0.0)
-
-
 def test_lr_that_overflows_the_dtype_is_refused_before_anything_changes():
     x = torch.ones(3, requires_grad=True)
     optimizer = cocd.CoCD([x], lr=1e39, weight_decay=0.1, compute_budget=3)
@@ -188,3 +183,29 @@ def test_the_budget_is_a_hundredth_of_all_coordinates_but_at_least_64_where_ther
     assert cocd.CoCD([x], 0.1, memory_budget=4).compute_budget == min(budget, 4)
     assert cocd.CoherentGradient([x]).compute_budget == budget
     assert cocd.baselines.BCCD([x], 0.1).compute_budget == budget
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("epsilon", "'epsilon' is no option.*did you mean 'eps'"),
+        ("momentum", "'momentum' is no option of a parameter group of CoCD, which has lr, eps"),
+    ],
+)
+def test_unknown_options_of_a_group_are_refused(option, sentence):
+    x, y = parameter(), parameter()
+    with pytest.raises(ValueError, match=sentence):
+        cocd.CoCD([{"params": [x], option: 0.1}], 0.1)
+    optimizer = cocd.CoCD([x], 0.1)
+    with pytest.raises(ValueError, match=sentence):
+        optimizer.add_param_group({"params": [y], option: 0.1})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_what_schedulers_leave_in_a_group_may_be_passed_on():
+    x = parameter()
+    first = cocd.CoCD([{"params": [x], "name": "head"}], 0.1)
+    torch.optim.lr_scheduler.StepLR(first, 1)
+    assert "initial_lr" in first.param_groups[0]
+    groups = [{k: v for k, v in group.items()} for group in first.param_groups]
+    assert cocd.CoCD(groups, 0.1).param_groups[0]["name"] == "head"

@@ -78,7 +78,7 @@ def test_random_coordinates_are_drawn_without_replacement_and_uniformly():
     drawn = Counter()
     for _ in range(1500):
         points = []
-        optimizer.step(lambda points=points: points.append(x.tolist()) or 0.0)
+        optimizer.step(lambda points=points: points.append(x.tolist()) or x.sum())
         moved = [i for i in range(6) if any(point[i] for point in points)]
         assert len(moved) == 2
         drawn[tuple(moved)] += 1

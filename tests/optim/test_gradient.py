@@ -1,7 +1,6 @@
 """CoherentGradient: the estimate in p.grad, for any torch optimizer to step with."""
 
 import copy
-import signal
 
 import pytest
 import torch
@@ -32,13 +31,12 @@ def gradients(tensors):
 # --- p.grad is the estimate --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("memory_budget", [None, 7, 3])
 @pytest.mark.parametrize("dtypes", [None, [torch.float64, torch.bfloat16, torch.float32]])
-def test_p_grad_equals_the_estimate_after_every_call(dtypes, memory_budget, share):
+def test_p_grad_equals_the_estimate_after_every_call(dtypes, memory_budget):
     tensors = leaves((2, 2), (2,), (), dtypes=dtypes)
     gradient = cocd.CoherentGradient(
-        tensors, eps=0.25, compute_budget=2, memory_budget=memory_budget, decay=0.5, share=share
+        tensors, eps=0.25, compute_budget=2, memory_budget=memory_budget, decay=0.5
     )
     loss = loss_of(tensors)
     for step in range(1, 9):
@@ -52,17 +50,6 @@ def test_p_grad_equals_the_estimate_after_every_call(dtypes, memory_budget, shar
     assert gradients(tensors).count_nonzero() == (memory_budget or 7)
 
 
-def test_copy_is_a_copy_and_share_is_a_view():
-    (x,) = leaves((2, 3))
-    for share in (False, True):
-        x.grad = None
-        gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=6, share=share)
-        gradient(loss_of([x]))
-        buffer = gradient._memory.buffers[0]
-        same = x.grad.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
-        assert same is share
-
-
 def test_an_existing_gradient_tensor_is_reused():
     (x,) = leaves((3,))
     x.grad = held = torch.full((3,), 9.0, dtype=torch.float64)
@@ -72,18 +59,16 @@ def test_an_existing_gradient_tensor_is_reused():
     assert held[1:].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("share", [False, True])
-def test_channels_last_parameters(share):
+def test_channels_last_parameters():
     (x,) = leaves((2, 3, 2, 2))
     y = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
     assert not y.is_contiguous()
     for tensor in (x, y):
-        gradient = cocd.CoherentGradient([tensor], eps=0.1, compute_budget=24, share=share)
+        gradient = cocd.CoherentGradient([tensor], eps=0.1, compute_budget=24)
         gradient(loss_of([tensor]))
         assert torch.equal(flat([tensor.grad]), gradient.estimate())
     assert torch.equal(x.grad, y.grad)
-    if not share:
-        assert y.grad.is_contiguous(memory_format=torch.channels_last)
+    assert y.grad.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_frozen_parameters_get_no_gradient():
@@ -117,39 +102,10 @@ def test_writes_do_not_damage_the_memory_of_a_copy(write):
         assert torch.equal(gradient.estimate(), twin.estimate())
 
 
-@pytest.mark.parametrize("write", WRITES)
-def test_writes_to_shared_memory_are_noticed_and_refused(write):
-    (x,) = leaves((4,))
-    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=2, share=True)
-    gradient(loss_of([x]))
-    saved = gradient.state_dict()
-    WRITES[write](x)
-    before, spent = world(gradient), gradient.evaluations
-    for _ in range(2):
-        with pytest.raises(cocd.SharedMemoryError, match="share=True"):
-            gradient(loss_of([x]))
-    with pytest.raises(cocd.SharedMemoryError):
-        gradient.add_param_group({"params": leaves((1,))})
-    assert (world(gradient), gradient.evaluations) == (before, spent)
-    gradient.load_state_dict(saved)  # the way out that the message names
-    gradient(loss_of([x]))
-    assert gradient.evaluations == spent + 5
-
-
-def test_reading_and_setting_to_none_are_no_writes():
-    (x,) = leaves((4,))
-    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=2, share=True)
-    sgd = torch.optim.SGD([x], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1)
-    for _ in range(3):
-        gradient(loss_of([x]))
-        sgd.step()
-        sgd.zero_grad()
-
-
-def test_shared_memory_survives_failed_calls_growth_and_copies():
+def test_the_memory_survives_failed_calls_growth_and_copies():
     x, y = leaves((4,), (2,))
     y.requires_grad_(False)
-    gradient = cocd.CoherentGradient([x, y], eps=0.1, compute_budget=2, share=True)
+    gradient = cocd.CoherentGradient([x, y], eps=0.1, compute_budget=2)
     for _ in range(3):
         gradient(loss_of([x, y]))
     y.requires_grad_(True)  # joins during a call that fails
@@ -166,37 +122,22 @@ def test_shared_memory_survives_failed_calls_growth_and_copies():
     assert more[0].grad is not None
 
 
-def test_ctrl_c_that_waited_for_the_end_of_a_call_is_no_write():
-    class Pressed(torch.Tensor):
-        @property
-        def grad(self):
-            signal.raise_signal(signal.SIGINT)
-            return super().grad
-
-        @grad.setter
-        def grad(self, value):
-            signal.raise_signal(signal.SIGINT)
-            torch.Tensor.grad.__set__(self, value)
-
-    x = leaves((3,))[0].detach().as_subclass(Pressed).requires_grad_()
-    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=1, share=True)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            gradient(lambda: (x.detach().as_subclass(torch.Tensor) ** 2).sum())
-    assert gradient.estimate().count_nonzero() == 2
+def test_it_is_no_optimizer_and_has_no_step():
+    gradient = cocd.CoherentGradient(leaves((3,)))
+    assert not isinstance(gradient, torch.optim.Optimizer) and not hasattr(gradient, "step")
+    assert repr(gradient).startswith("CoherentGradient (")
 
 
 # --- in the hands of other optimizers ----------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("memory_budget", [None, 3])
 @pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
-def test_sgd_on_the_estimate_is_cocd(decay, memory_budget, share):
+def test_sgd_on_the_estimate_is_cocd(decay, memory_budget):
     ours, theirs = leaves((2, 2), (3,)), leaves((2, 2), (3,))
     options = dict(eps=0.1, compute_budget=2, memory_budget=memory_budget, decay=decay)
     optimizer = cocd.CoCD(ours, lr=0.05, **options)
-    gradient = cocd.CoherentGradient(theirs, share=share, **options)
+    gradient = cocd.CoherentGradient(theirs, **options)
     sgd = torch.optim.SGD(theirs, lr=0.05)
     loss, twin_loss = loss_of(ours), loss_of(theirs)
     for _ in range(15):
@@ -217,10 +158,9 @@ def test_sgd_on_the_estimate_is_cocd(decay, memory_budget, share):
     ],
     ids=["momentum", "foreach", "AdamW", "RMSprop"],
 )
-@pytest.mark.parametrize("share", [False, True])
-def test_any_torch_optimizer_descends_on_the_estimate(make, share):
+def test_any_torch_optimizer_descends_on_the_estimate(make):
     x = torch.full((4,), 2.0, dtype=torch.float64, requires_grad=True)
-    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=2, share=share)
+    gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=2)
     optimizer = make([x])
     for _ in range(300):
         gradient(lambda: ((x - 1) ** 2).sum())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import theory
+from ..optim.coherent_gradient import CoherentGradient, method_of
 from ..optim.coordinate import CoordinateMethod
 from ..parts.layout import Layout
 from ..parts.memory import Segment
@@ -53,9 +54,14 @@ class Coherence:
     """
 
     def __init__(
-        self, optimizer: CoordinateMethod, *, window: int | None = None, keep: int = 128
+        self,
+        optimizer: CoordinateMethod | CoherentGradient,
+        *,
+        window: int | None = None,
+        keep: int = 128,
     ) -> None:
-        if not isinstance(optimizer, CoordinateMethod):
+        method = method_of(optimizer)
+        if not isinstance(method, CoordinateMethod):
             raise ValueError(
                 f"optimizer must be a coordinate method (CoCD, AutoCoCD, CoherentGradient, BCCD, "
                 f"RandomCoordinate), got {type(optimizer).__name__}, which keeps no estimates of "
@@ -63,9 +69,9 @@ class Coherence:
             )
         if check_count("keep", keep) % 2:
             raise ValueError(f"keep must be an even number of at least 2, got {keep!r}")
-        self._optimizer = optimizer
-        self._layout = optimizer._memory.layout
-        sweep = -(-self._layout.n // optimizer.compute_budget)
+        self._optimizer = method
+        self._layout = method._memory.layout
+        sweep = -(-self._layout.n // method.compute_budget)
         self._length = sweep if window is None else check_count("window", window)
         self._windows = Windows(self._length, keep)
         self.evaluations = 0
@@ -78,7 +84,7 @@ class Coherence:
         self._eps: list[float] = []  # and each tensor's radius there
         self._altered = 0  # the last step at which older estimates were decayed, or a radius new
         self._forget(self._layout)
-        optimizer._observers = (*optimizer._observers, self._observe)
+        method._observers = (*method._observers, self._observe)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -161,7 +167,7 @@ class Coherence:
             "age": whole["age_mean"],
         }
         numbers = (f"{name} {'-' if x is None else format(x, '.3g')}" for name, x in shown.items())
-        method = type(self._optimizer).__name__
+        method = self._optimizer._name
         return f"Coherence({method}, {whole['steps']} steps: {', '.join(numbers)})"
 
     # --- controlling ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from ..objective.closure import bound
 from ..objective.protocol import Closure
 from ..optim.base import ZerothOrder
+from ..optim.coherent_gradient import CoherentGradient, method_of
 from ..parts.validation import check_count
 from .ranks import Ranks
 from .sharded_loss import ShardedLoss
@@ -42,16 +43,17 @@ class Shard:
 
     def __init__(
         self,
-        optimizer: ZerothOrder,
+        optimizer: ZerothOrder | CoherentGradient,
         group: dist.ProcessGroup | None = None,
         check_every: int = 100,
     ) -> None:
-        if not isinstance(optimizer, ZerothOrder):
+        method = method_of(optimizer)
+        if not isinstance(method, ZerothOrder):
             raise ValueError(
                 f"optimizer must be one of cocd, got {type(optimizer).__name__}; beside "
                 "cocd.CoherentGradient pass that one, not the optimizer that uses its estimate"
             )
-        self.optimizer = optimizer
+        self.optimizer = method
         self.check_every = check_count("check_every", check_every)
         self.steps = 0  # begun so far
         self.ranks = Ranks(group)

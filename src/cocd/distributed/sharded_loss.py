@@ -106,6 +106,9 @@ class ShardedLoss(ForwardedLoss):
         evaluate.charge(count - 1 - len(mine))
         return [self._loss, *values[:, 0].tolist()]
 
+    def is_shared(self) -> bool:
+        return True
+
     # --- what is said between ranks --------------------------------------------------------------
 
     def _begin(self, rewind: Callable[[], None]) -> None:

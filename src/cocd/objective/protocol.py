@@ -129,6 +129,10 @@ class BoundLoss(Protocol):
         """
         return evaluate_some(range(count))
 
+    def is_shared(self) -> bool:
+        """Whether other processes evaluate a part of it."""
+        return False
+
     @abstractmethod
     def release(self) -> None:
         """Let go of what `prepare` kept."""
@@ -190,6 +194,9 @@ class ForwardedLoss(BoundLoss):
         evaluate_some: Callable[[Container[int]], list[float]],
     ) -> list[float]:
         return self.inner.directional_losses(evaluate, count, evaluate_some)
+
+    def is_shared(self) -> bool:
+        return self.inner.is_shared()
 
     def release(self) -> None:
         self.inner.release()

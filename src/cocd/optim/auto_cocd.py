@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..auto.block import Block, Options, is_half, penalty
 from ..auto.budget import Budget, first_budget, least_budget
@@ -134,12 +136,8 @@ class AutoCoCD(CoordinateMethod):
         self.order = check_choice("order", order, tuple(_ORDERS))
         self._first_lr = 1.0 if lr is None else lr
         self._config = config
-        self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
-        self._curvature = Curvature()
-        self._rollback = Rollback(config=config)
-        self._scales = Scales(config=config)
         self._own_budget: Budget | None = None  # None: B was given, and nothing is judged
-        self._last = Move()  # what is to be judged on the next batch
+        self._know_nothing()
         super().__init__(
             params,
             {
@@ -157,10 +155,30 @@ class AutoCoCD(CoordinateMethod):
         if self._first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
         self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
+        if self.order != "cyclic" and memory_budget == self._schedule.n:
+            self._memory.budget = None  # all there are, also when others join
         if compute_budget is None:
-            self.compute_budget = least_budget(config, self._schedule.n, self._memory.m)
-            self._own_budget = Budget(self.compute_budget, config=config)
-            self._begin_judging()
+            self._begin_budget()
+
+    def _know_nothing(self) -> None:
+        config = self._config
+        self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
+        self._curvature = Curvature()
+        self._rollback = Rollback(config=config)
+        self._scales = Scales(config=config)
+        self._last = Move()  # what is to be judged on the next batch
+
+    def _begin_budget(self) -> None:
+        self.compute_budget = least_budget(self._config, self._schedule.n, self._memory.m)
+        self._own_budget = Budget(self.compute_budget, config=self._config)
+        self._begin_judging()
+
+    def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
+        """Forget all that was found out, and slopes as `CoCD.reset` does; parameters stay."""
+        super().reset(estimate)
+        self._know_nothing()
+        if self._own_budget is not None:
+            self._begin_budget()
 
     # --- what it found out -----------------------------------------------------------------------
 
@@ -194,6 +212,7 @@ class AutoCoCD(CoordinateMethod):
             options = self._groups_by_tensor()
             block = self._next_block(options)
             probes = self._probe(evaluate, block)
+            self._look_at_closure(evaluate, probes.loss, bool(probes.g.any()))
             gain = self._judge_last(evaluate, probes.loss, options)
             direction = self._direction(block, probes)
             found = direction and self._search(evaluate, block, probes.loss, direction)
@@ -297,7 +316,7 @@ class AutoCoCD(CoordinateMethod):
     ) -> None:
         """Remember what was measured, and let every part learn from it."""
         slopes = torch.from_numpy(probes.g)
-        finite = self._check_finite(block.segments, slopes)
+        finite = self._quarantine(block.segments, slopes)
         for observe in self._observers:
             observe(block.segments, slopes)
         if self.order == "spread" and self._scales.sweep < self._config.compared_until:

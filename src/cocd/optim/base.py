@@ -5,30 +5,39 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim.optimizer import (
+    ParamsT,
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+)
 
 from ..errors import NonFiniteLoss, NonFiniteWarning
 from ..objective.protocol import Closure
+from ..parts.closure_checks import LOOK_AFTER, check_depends, check_ranks, check_repeats
 from ..parts.evaluation import Evaluations
 from ..parts.layout import check_overlap, check_tensor
 from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
 from ..parts.warn import warn
 
 _VERSION = 2  # of the saved state
+# What a group may have beside the options of the method: torch's own, and those of schedulers.
+_GROUP_KEYS = ("params", "param_names", "name", "initial_lr", "max_lr", "min_lr")
 _KEY = "cocd"  # where it stands in a state_dict's "state"
 
 
 class ZerothOrder(Optimizer):
     """A torch optimizer whose closure returns the loss and nothing else.
 
-    `evaluations` counts the calls of the objective, those of failed steps included; `skipped`
-    counts estimates that were not stored because a loss was not finite.
+    `evaluations` counts the calls of the objective, those of failed steps included; `checks`
+    those made once to see whether the closure is what it seems. `skipped` counts
+    estimates that were not stored because a loss was not finite.
     """
 
     _whole: tuple[str, ...] = (
@@ -37,14 +46,18 @@ class ZerothOrder(Optimizer):
     )  # options of the optimizer, which no group may have
     _kept: tuple[str, ...] = (
         "evaluations",
+        "checks",
         "skipped",
         "nonfinite",
         "modules",
         "_warned",
     )  # pickled and copied
 
-    def __init__(self, params: Any, defaults: dict[str, Any], nonfinite: str, modules: Any) -> None:
+    def __init__(
+        self, params: ParamsT, defaults: dict[str, Any], nonfinite: str, modules: Any
+    ) -> None:
         self.evaluations = 0
+        self.checks = 0
         self.skipped = 0
         self.nonfinite = check_choice("nonfinite", nonfinite, NONFINITE)
         self.modules = check_modules(modules)
@@ -74,6 +87,10 @@ class ZerothOrder(Optimizer):
 
         return step
 
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
     # --- parameters ---------------------------------------------------------------------------
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -86,6 +103,7 @@ class ZerothOrder(Optimizer):
         for name in self._whole:
             if name in group:
                 raise ValueError(f"{name} is an option of the optimizer, not of a parameter group")
+        self._refuse_unknown(group)
         check_group({**self.defaults, **group})
         super().add_param_group(group)
         try:
@@ -97,6 +115,16 @@ class ZerothOrder(Optimizer):
         except BaseException:
             self.param_groups.pop()
             raise
+
+    def _refuse_unknown(self, group: dict[str, Any]) -> None:
+        for name in group:
+            if name not in self.defaults and name not in _GROUP_KEYS:
+                close = get_close_matches(name, self.defaults, 1)
+                meant = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(
+                    f"{name!r} is no option of a parameter group of {self._name}, which has "
+                    f"{', '.join(self.defaults)}{meant}"
+                )
 
     def _joined(self) -> None:
         """Parameters have been added."""
@@ -151,6 +179,27 @@ class ZerothOrder(Optimizer):
     def _count(self, calls: int) -> None:
         self.evaluations += calls
 
+    def _look_at_closure(self, evaluate: Evaluations, loss: float | None, changed: bool) -> None:
+        """Is the closure what it seems? Looked at once, after some evaluations, before a move.
+
+        `loss` is that at x_t, if it has been evaluated; `changed`: some probe differed from others.
+        """
+        if not self.evaluations:
+            check_ranks(evaluate)
+        if self.checks or self.evaluations < LOOK_AFTER:
+            return
+        options = self._groups_by_tensor()
+        with evaluate.uncounted(self._count_checks):
+            loss = evaluate.again() if loss is None else loss
+            check_repeats(evaluate, loss)
+            if not changed:
+                check_depends(
+                    evaluate, loss, self._trainable(), lambda t: float(options[id(t)]["eps"])
+                )
+
+    def _count_checks(self, calls: int) -> None:
+        self.checks += calls
+
     def _report_nonfinite(self, count: int, what: str) -> None:
         """`count` estimates are unusable: raise, or count them and say so once."""
         if not count:
@@ -172,9 +221,10 @@ class ZerothOrder(Optimizer):
         """All that a resumed run needs, copied: numbers, strings, lists and tensors."""
         return {
             "version": _VERSION,
-            "method": type(self).__name__,
+            "method": self._name,
             "shapes": [list(p.shape) for p in self._parameters()],
             "evaluations": self.evaluations,
+            "checks": self.checks,
             "skipped": self.skipped,
             "warned": self._warned,
         }
@@ -185,10 +235,9 @@ class ZerothOrder(Optimizer):
             raise ValueError(
                 f"state_dict has version {saved.get('version')!r}, this release reads {_VERSION}"
             )
-        if saved["method"] != type(self).__name__:
+        if saved["method"] != self._name:
             raise ValueError(
-                f"state_dict was saved by {saved['method']} and cannot continue in "
-                f"{type(self).__name__}"
+                f"state_dict was saved by {saved['method']} and cannot continue in {self._name}"
             )
         shapes = [list(p.shape) for p in self._parameters()]
         if saved["shapes"] != shapes:
@@ -200,6 +249,7 @@ class ZerothOrder(Optimizer):
 
     def _restore(self, saved: dict[str, Any]) -> None:
         self.evaluations = int(saved["evaluations"])
+        self.checks = int(saved["checks"])
         self.skipped = int(saved["skipped"])
         self._warned = bool(saved["warned"])
 

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import SharedMemoryError
-from ..objective.protocol import Closure
+from ..objective.protocol import Closure, LossValue
 from ..parts.layout import views
 from ..schedules import Schedule
+from .base import ParamsT
 from .coordinate import CoordinateMethod
 
 
-class CoherentGradient(CoordinateMethod):
+class GradientEstimator(CoordinateMethod):
+    """The coordinate method inside `CoherentGradient`: its move is to fill ``p.grad``."""
+
+    _name = "CoherentGradient"
+
+    def step(self, closure: Closure | None = None) -> LossValue:  # type: ignore[override]
+        """Refresh, leave the estimate in ``p.grad``, return the loss."""
+        return self._run(closure)
+
+    def _move(self) -> None:
+        for tensor in self._tensors:
+            if tensor.requires_grad:
+                if tensor.grad is None:
+                    tensor.grad = torch.zeros_like(tensor)
+                elif not self._memory.dense:
+                    tensor.grad.zero_()
+        for segment in self._memory.remembered(self._schedule):
+            t, start, stop = segment.part
+            values, grad = self._memory.values(segment), self._tensors[t].grad
+            if self._tensors[t].requires_grad and grad is not None:
+                for view, first, last in views(grad, start, stop):
+                    view.copy_(values[first - start : last - start].view_as(view))
+
+
+class CoherentGradient:
     """CoCD's gradient estimate in ``p.grad``, so that any torch optimizer can take the step.
 
     Called with a closure it refreshes `compute_budget` coordinates, leaves the estimate in
-    ``p.grad`` and returns the loss. Arguments as for `CoCD`, and:
-
-    Args:
-        share: make ``p.grad`` a view of the memory instead of a copy, where the memory holds all
-            n coordinates in the parameter's own dtype. Nothing else may then write to it
-            (clipping, ``zero_grad(set_to_none=False)``): the next call notices and refuses.
+    ``p.grad`` and returns the loss at the current parameters, which do not move. Arguments as for
+    `CoCD`.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
@@ -36,12 +57,9 @@ class CoherentGradient(CoordinateMethod):
     True
     """
 
-    _whole = (*CoordinateMethod._whole, "share")
-    _kept = (*CoordinateMethod._kept, "share")
-
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         *,
         eps: float = 0.1,
         compute_budget: int | None = None,
@@ -51,11 +69,8 @@ class CoherentGradient(CoordinateMethod):
         difference: str = "central",
         nonfinite: str = "skip",
         modules: Any = None,
-        share: bool = False,
     ) -> None:
-        self.share = bool(share)
-        self._versions: list[tuple[Tensor, int]] = []  # of the memory, as this class left it
-        super().__init__(
+        self.method = GradientEstimator(
             params,
             {"eps": eps, "decay": decay},
             compute_budget=compute_budget,
@@ -66,59 +81,76 @@ class CoherentGradient(CoordinateMethod):
             modules=modules,
         )
 
-    def __call__(self, closure: Closure) -> Any:
+    def __call__(self, closure: Closure) -> LossValue:
         """Refresh, leave the estimate in ``p.grad``, return the loss."""
-        self._refuse_outside_writes()
-        return self._run(closure)
+        return self.method.step(closure)
 
-    def step(self, closure: Closure | None = None) -> Any:
-        """An estimator does not move; this says so."""
-        raise TypeError(
-            "CoherentGradient estimates and does not move: call it with the closure, then call "
-            "step() of the optimizer that is to use p.grad, or use cocd.CoCD"
-        )
+    def estimate(self) -> Tensor:
+        """The gradient estimate as it is remembered, dense and flat."""
+        return self.method.estimate()
 
-    def _move(self) -> None:
-        for t, tensor in enumerate(self._tensors):
-            if tensor.requires_grad and not self._shares(t):
-                if tensor.grad is None:
-                    tensor.grad = torch.zeros_like(tensor)
-                elif not self._memory.dense:
-                    tensor.grad.zero_()
-        for segment in self._memory.remembered(self._schedule):
-            t, start, stop = segment.part
-            tensor, values = self._tensors[t], self._memory.values(segment)
-            if not tensor.requires_grad:
-                continue
-            if self._shares(t):
-                tensor.grad = values.view(tensor.shape)
-            elif tensor.grad is not None:
-                for view, first, last in views(tensor.grad, start, stop):
-                    view.copy_(values[first - start : last - start].view_as(view))
-        self._versions = [(buffer, buffer._version) for buffer in self._memory.buffers]
+    def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
+        """Forget what is remembered, or remember `estimate`; see `CoCD.reset`."""
+        self.method.reset(estimate)
 
-    def _shares(self, t: int) -> bool:
-        assert self._layout is not None
-        buffer = self._memory.buffers[self._layout.kind[t]]
-        return self.share and self._memory.dense and buffer.dtype == self._tensors[t].dtype
+    def next_evaluations(self) -> int:
+        """How many evaluations the next call will make."""
+        return self.method.next_evaluations()
 
-    def _refuse_outside_writes(self) -> None:
-        # Only of tensors that still are the memory: growing or loading replaces them.
-        live = {id(buffer) for buffer in self._memory.buffers}
-        written = [b for b, version in self._versions if id(b) in live and b._version != version]
-        if self.share and written:
-            raise SharedMemoryError(
-                "p.grad shares the memory (share=True) and was written from outside, so the "
-                "estimates are lost: use share=False, or zero_grad(set_to_none=True) and no "
-                "in-place clipping; then load a saved state or build the estimator anew"
-            )
+    # --- what it has, and how it stands -----------------------------------------------------------
 
-    def _joined(self) -> None:
-        if self._layout is not None:
-            self._refuse_outside_writes()
-        super()._joined()
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The parameters with their `eps` and `decay`, which are read at every call."""
+        return self.method.param_groups
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """After unpickling or copying."""
-        super().__setstate__(state)
-        self._versions = []
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own; they join at the end."""
+        self.method.add_param_group(param_group)
+
+    @property
+    def compute_budget(self) -> int:
+        """Coordinates probed a call; it may be changed between two calls."""
+        return self.method.compute_budget
+
+    @compute_budget.setter
+    def compute_budget(self, budget: int) -> None:
+        self.method.compute_budget = budget
+
+    @property
+    def memory_budget(self) -> int:
+        """How many estimates are remembered."""
+        return self.method.memory_budget
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order in which coordinates are probed."""
+        return self.method.schedule
+
+    @property
+    def evaluations(self) -> int:
+        """Calls of the objective, those of failed calls included."""
+        return self.method.evaluations
+
+    @property
+    def skipped(self) -> int:
+        """Estimates that were not stored because a loss was not finite."""
+        return self.method.skipped
+
+    # --- saving -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs; later calls do not change it."""
+        return self.method.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where a saved run stopped; a state that does not fit is refused whole."""
+        self.method.load_state_dict(state_dict)
+
+    def __repr__(self) -> str:
+        return repr(self.method).replace("GradientEstimator", "CoherentGradient", 1)
+
+
+def method_of(estimator: object) -> object:
+    """The optimizer inside a `CoherentGradient`; anything else as it is."""
+    return estimator.method if isinstance(estimator, CoherentGradient) else estimator

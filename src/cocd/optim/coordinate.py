@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -113,6 +113,35 @@ class CoordinateMethod(ZerothOrder):
         moving = [s.part for s in block if self._tensors[s.part.tensor].requires_grad]
         return 1 + evaluations_per_coordinate(self.difference) * sum(map(len, moving))
 
+    def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
+        """Forget what is remembered and begin the order anew; parameters and counts stay.
+
+        `estimate` is remembered instead: flat as `estimate()` gives it, or one tensor for each
+        parameter. A memory of m < n takes the coordinates that come last in the order.
+        """
+        self._follow()
+        assert self._layout is not None
+        flat = None if estimate is None else self._in_sweep_order(estimate)
+        schedule = self._new_schedule(self._layout)
+        memory = Memory(self._layout, self._memory.budget)
+        if flat is not None:
+            memory.fill(flat, schedule)
+        self._schedule, self._memory = schedule, memory
+
+    def _in_sweep_order(self, estimate: Tensor | Iterable[Tensor]) -> Tensor:
+        tensors = self._trainable()
+        parts = [estimate] if isinstance(estimate, Tensor) else list(estimate)
+        flat = torch.cat([part.detach().double().cpu().reshape(-1) for part in parts])
+        sizes = [tensor.numel() for tensor in tensors]
+        if len(flat) != sum(sizes) or not bool(flat.isfinite().all()):
+            raise ValueError(
+                f"estimate must hold {sum(sizes)} finite numbers, one for each coordinate, got "
+                f"{len(flat)} numbers, of which {int(flat.isfinite().sum())} are finite"
+            )
+        of = dict(zip(map(id, tensors), torch.split(flat, sizes), strict=True))
+        zero = torch.zeros(0, dtype=torch.float64)
+        return torch.cat([of.get(id(t), zero.new_zeros(t.numel())) for t in self._tensors])
+
     # --- one step ------------------------------------------------------------------------------
 
     def _refresh(self, evaluate: Evaluations) -> None:
@@ -123,15 +152,16 @@ class CoordinateMethod(ZerothOrder):
 
         schedule = self._prepared(B)
         block = self._memory.block(schedule, B)
-        _, fresh = probe(
+        loss, fresh = probe(
             evaluate,
             self._tensors,
             [segment.part for segment in block],
             lambda tensor: float(options[id(tensor)]["eps"]),
             self.difference,
         )
+        self._look_at_closure(evaluate, loss, bool(fresh.first.any()))
         evaluate.interrupts.deliver()  # the last moment at which nothing has changed
-        finite = self._check_finite(block, fresh.first)
+        finite = self._quarantine(block, fresh.first)
 
         for observe in self._observers:
             observe(block, fresh.first)
@@ -157,7 +187,7 @@ class CoordinateMethod(ZerothOrder):
         check_budgets(B, self._memory.budget, self._schedule.size)
         return B
 
-    def _check_finite(self, block: list[Segment], fresh: Tensor) -> bool:
+    def _quarantine(self, block: list[Segment], fresh: Tensor) -> bool:
         """NaN and infinite estimates, and those that overflow in the buffer, are counted."""
         largest = self._memory.largest
         if all(-largest <= value <= largest for value in fresh.tolist()):  # as nearly always

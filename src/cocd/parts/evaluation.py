@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from ..objective.closure import bound
 from ..objective.protocol import Closure, LossValue
 from .interrupts import Interrupts
 
+_NO_GRAPH = "does not require grad"  # what torch says of backward() under no_grad
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -110,8 +112,24 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             report(self.count - before)
             self.count = before
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether a DistributedDataParallel on several ranks is among the modules."""
+        return self._buffers.parallel and torch.distributed.get_world_size() > 1
+
     def _call_first(self, prepare: Closure | None) -> float:
         closure = prepare or self.closure
+        try:
+            return self._first_value(closure)
+        except RuntimeError as error:
+            if _NO_GRAPH not in str(error):
+                raise
+            raise ValueError(
+                "closure calls backward(), but losses are evaluated without a graph: return the "
+                "loss alone, without backward() and zero_grad()"
+            ) from error
+
+    def _first_value(self, closure: Closure) -> float:
         known = self.bound.modules()  # a traced objective says what it runs
         if self._modules is None and known is not None:
             for module in known:
@@ -319,6 +337,7 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
+        self.parallel = False  # is one of them a DistributedDataParallel?
         self._bare: list[nn.Module] = []  # without buffers so far, as most of them
         self._watched: list[_Watched] = []
 
@@ -329,6 +348,7 @@ class _Buffers:
         for child in walk(module):
             if id(child) not in self._seen:
                 self._seen.add(id(child))
+                self.parallel |= isinstance(child, DistributedDataParallel)
                 if child._buffers:
                     self._watched.append(_Watched(child, _held(child, {})))
                 else:

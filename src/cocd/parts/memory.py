@@ -89,6 +89,21 @@ class Memory:
             values.copy_(new)
             position += len(segment.part)
 
+    def fill(self, flat: Tensor, schedule: Schedule) -> None:
+        """Remember `flat`, one number a coordinate, where nothing has been remembered.
+
+        A ring takes those that come last in a sweep, which the schedule then has behind it.
+        """
+        if self.dense:
+            stretches = [(0, self.layout.n)]
+            segments = self._own_places(stretches)
+        else:
+            schedule.advance(schedule.size)
+            start = schedule.count - min(self.m, schedule.size)
+            stretches = list(schedule.refreshed(start, schedule.count))
+            segments = self._in_ring(stretches, self.written)
+        self.write(segments, torch.cat([flat[start:stop] for start, stop in stretches]))
+
     def read(self, segments: Iterable[Segment]) -> Tensor:
         """The estimates of a block as they are remembered, on the CPU in double precision."""
         segments = list(segments)

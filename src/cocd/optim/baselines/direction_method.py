@@ -61,7 +61,11 @@ class DirectionMethod(ZerothOrder):
             )
 
     def step(self, closure: Closure | None = None) -> Any:
-        """Probe `directions` pairs of points, move; returns the mean of their losses."""
+        """Probe `directions` pairs of points, move; returns the mean of their losses.
+
+        That is the loss at x_t, before the update, to second order in eps: coordinate methods
+        return it as it is, but here it is not evaluated.
+        """
         with self._evaluating(closure) as evaluate, self._drawing():
             seeds, generator = self._seeds()
             losses = self._losses(evaluate, seeds)
@@ -74,12 +78,14 @@ class DirectionMethod(ZerothOrder):
             self._report_nonfinite(
                 len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"
             )
+            self._look_at_closure(evaluate, None, len(set(losses)) > 1)
             evaluate.interrupts.deliver()  # the last moment at which nothing has changed
             self._move(usable)
             self._generator = generator
         mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
         like = evaluate.first
-        return torch.tensor(mean, dtype=like.dtype) if isinstance(like, Tensor) else mean
+        floating = isinstance(like, Tensor) and like.is_floating_point()
+        return torch.full_like(like, mean) if floating else mean
 
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make: two a direction."""

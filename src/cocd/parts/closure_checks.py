@@ -1,0 +1,70 @@
+"""Closures that are not what they seem: noticed at next to no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from ..errors import ClosureWarning
+from .evaluation import Evaluations
+from .warn import warn
+
+LOOK_AFTER = 50  # evaluations
+_ROUNDING = 1024  # units in the last place that the same loss may differ by, on other threads
+_MOVE = 0.01  # of each parameter, beside its radius, which may be lost in rounding
+
+
+def check_repeats(evaluate: Evaluations, loss: float) -> None:
+    """Warn where the closure gives another loss than `loss` at the same point."""
+    again = evaluate.again()
+    unit = torch.finfo(evaluate.first.dtype).eps if _is_floating(evaluate.first) else 0.0
+    allowed = _ROUNDING * max(unit, 1e-12) * max(abs(loss), abs(again))
+    if isfinite(loss) and not abs(again - loss) <= allowed:
+        warn(
+            f"the closure gives a loss of {loss:.6g} and then {again:.6g} at the same point, so "
+            "differences measure that and not the slope. Does it draw numbers that torch does not "
+            "know of (NumPy, random), take a new batch, or keep a state from call to call? Do that "
+            "once a step, outside of the closure",
+            ClosureWarning,
+        )
+
+
+def check_depends(
+    evaluate: Evaluations, loss: float, tensors: Iterable[Tensor], eps: Callable[[Tensor], float]
+) -> None:
+    """Warn where the loss stays what it is when all parameters move at once."""
+    moving = [tensor for tensor in tensors if tensor.requires_grad]
+    saved = [tensor.detach().clone() for tensor in moving]
+    try:
+        for tensor in moving:
+            tensor.add_(tensor.abs() * _MOVE + eps(tensor))
+        there = evaluate.again()
+    finally:
+        for tensor, values in zip(moving, saved, strict=True):
+            tensor.copy_(values)
+    if there == loss:
+        warn(
+            f"the loss is {loss:.6g} whatever the parameters are: no probe of this step "
+            "changed it, nor did moving all of them at once. Is the closure that of another model, "
+            "or of a copy?",
+            ClosureWarning,
+        )
+
+
+def check_ranks(evaluate: Evaluations) -> None:
+    """Warn where the model averages gradients over ranks, which are not used here."""
+    if evaluate.averages_gradients and not evaluate.bound.is_shared():
+        warn(
+            "the model is a DistributedDataParallel, which averages gradients; there are none "
+            "here, so ranks with batches of their own drift apart. Give all ranks the same batches "
+            "and wrap the closure: shard = cocd.distributed.Shard(optimizer), then "
+            "optimizer.step(shard(closure))",
+            ClosureWarning,
+        )
+
+
+def _is_floating(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
