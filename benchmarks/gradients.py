@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from math import sqrt
 
 import torch
@@ -111,10 +112,7 @@ def methods(n: int) -> dict[str, Follow]:
     for basis in ("identity", "hadamard", "rotation"):
         for tolerance in (1.1, 1.3):
             found[f"WASP, {basis}, tolerance {tolerance}"] = _remembering(
-                lambda p, basis=basis, tolerance=tolerance: WASP(
-                    p, lr=0.0, eps=EPS, basis=basis, tolerance=tolerance
-                ),
-                n,
+                partial(WASP, lr=0.0, eps=EPS, basis=basis, tolerance=tolerance), n
             )
     return found
 

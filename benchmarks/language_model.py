@@ -73,6 +73,9 @@ class Adapted(nn.Module):
 class Block(nn.Module):
     """Rotary attention and a gated network, each behind a norm."""
 
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, size: Size) -> None:
         super().__init__()
         width, head = size.width, size.width // size.heads
@@ -105,6 +108,8 @@ class Block(nn.Module):
 
 class Llama(nn.Module):
     """Logits of the label words behind the last token."""
+
+    words: Tensor
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -168,8 +173,8 @@ def language_model(
     return rows
 
 
-def _subsets(model: Llama) -> dict[str, list[nn.Parameter]]:
-    def adapters(block: Block) -> list[nn.Parameter]:
+def _subsets(model: Llama) -> dict[str, list[Tensor]]:
+    def adapters(block: Block) -> list[Tensor]:
         layers = (block.q.a, block.q.b, block.v.a, block.v.b)
         return [layer.weight for layer in layers]
 
@@ -187,7 +192,7 @@ def _compare(
     model: Llama,
     tokens: Tensor,
     target: Tensor,
-    chosen: list[nn.Parameter],
+    chosen: list[Tensor],
     name: str,
     method: str,
     turns: int,
@@ -217,7 +222,7 @@ def _compare(
 
 
 def _steps(
-    chosen: list[nn.Parameter], method: str, budget: int
+    chosen: list[Tensor], method: str, budget: int
 ) -> Callable[[Callable[[], Tensor], int], float]:
     """Steps of a method that change next to nothing; seconds of one evaluation."""
     optimizer: cocd.CoCD | baselines.MeZO

@@ -69,8 +69,9 @@ class _Timed(ForwardedLoss):
         found = []
         for request in requests:
             started = perf_counter()
-            found.append(self.inner.differences(evaluate, loss, *request, difference))
-            name = self._names[id(request.tensor)]
+            tensor, elements, eps = request
+            found.append(self.inner.differences(evaluate, loss, tensor, elements, eps, difference))
+            name = self._names[id(tensor)]
             self.probes[name] = self.probes.get(name, 0.0) + perf_counter() - started
         return found
 

@@ -63,6 +63,7 @@ class Outcome:
 # --- the methods: each gives a function that takes one step on a batch -------------------------
 
 Step = Callable[[Tensor, Tensor], float]
+Report = Callable[[float, float], None]  # the share that is done, test accuracy
 Method = Callable[[nn.Module, int, int], tuple[Step, Any]]  # model, evaluations, seed
 
 
@@ -73,9 +74,9 @@ def auto(model: nn.Module, evaluations: int, seed: int) -> tuple[Step, Any]:
 
 def coordinates(model: nn.Module, evaluations: int, seed: int) -> tuple[Step, Any]:
     """The paper's method."""
-    settings = {"lr": 0.3, "eps": 0.1, "decay": 0.9}
-    optimizer = cocd.CoCD(model.parameters(), compute_budget=COCD_BLOCK, **settings)
-    return _by_losses(model, optimizer)
+    return _by_losses(
+        model, cocd.CoCD(model.parameters(), lr=0.3, eps=0.1, decay=0.9, compute_budget=COCD_BLOCK)
+    )
 
 
 def directions(model: nn.Module, evaluations: int, seed: int) -> tuple[Step, Any]:
@@ -159,7 +160,7 @@ def score(model: nn.Module, rows: Rows) -> tuple[float, float]:
 
 
 def train(
-    name: str, data: tuple[Rows, Rows], evaluations: int, seed: int, report: Callable[..., None]
+    name: str, data: tuple[Rows, Rows], evaluations: int, seed: int, report: Report
 ) -> Outcome:
     """Step until the evaluations are spent, or until the loss is no longer finite."""
     model = network(seed)
@@ -181,7 +182,7 @@ def train(
         if out.evaluations * POINTS >= end * len(out.curve) or out.evaluations >= end:
             out.loss, out.accuracy = score(model, data[1])
             out.curve.append((out.evaluations, out.loss, out.accuracy))
-        report(completed=out.evaluations / end, accuracy=out.curve[-1][2])
+        report(out.evaluations / end, out.curve[-1][2])
         if out.evaluations >= end:
             return out
     out.loss = out.accuracy = math.nan
@@ -257,8 +258,8 @@ def main() -> None:
         for name in METHODS:
             bar = bars.add_task(name, total=1.0, accuracy=math.nan)
 
-            def report(bar: Any = bar, **fields: float) -> None:
-                bars.update(bar, **fields)
+            def report(done: float, accuracy: float, bar: Any = bar) -> None:
+                bars.update(bar, completed=done, accuracy=accuracy)
 
             outcomes.append(train(name, data, evaluations, args.seed, report))
     console.print(table(outcomes))

@@ -1,17 +1,21 @@
 """Starts real ranks on this machine: processes of one gloo group, each running a function."""
 
+from __future__ import annotations
+
 import multiprocessing
 import pickle
 import tempfile
 import warnings
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 _SECONDS = 300  # after which ranks are taken to hang
-_CONTEXT = multiprocessing.get_context(
+_CONTEXT: Any = multiprocessing.get_context(
     "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 )
 # Imported once, in the server that the ranks are forked from; optimizers load the last one.
@@ -23,7 +27,7 @@ class Died(str):
     """Stands for the result of a rank that ended without one."""
 
 
-def run_ranks(body, size, *args):
+def run_ranks(body: Callable[..., Any], size: int, *args: Any) -> list[Any]:
     """What ``body(rank, *args)`` returns on each of `size` ranks, or the error that it raises."""
     with tempfile.TemporaryDirectory() as folder:
         place = f"file://{Path(folder).as_posix()}/store"
@@ -46,7 +50,7 @@ def run_ranks(body, size, *args):
                 process.join()
 
 
-def _result(pipe: Connection, rank: int):
+def _result(pipe: Connection, rank: int) -> Any:
     if not pipe.poll(_SECONDS):
         raise AssertionError(f"rank {rank} hangs")
     try:
@@ -55,7 +59,14 @@ def _result(pipe: Connection, rank: int):
         return Died(f"rank {rank} died")
 
 
-def _rank(pipe, place, rank, size, body, args):
+def _rank(
+    pipe: Connection,
+    place: str,
+    rank: int,
+    size: int,
+    body: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=size)

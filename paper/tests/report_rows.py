@@ -1,14 +1,19 @@
 """Rows for the tests of the report: made up, in the form that the runner writes."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from cocd_paper.report.read import read
-from cocd_paper.report.sections import sections
-from cocd_paper.report.series import group
+from cocd_paper.report.sections import Section, sections
+from cocd_paper.report.series import Series, group
 
+Run = list[dict[str, Any]]
 MACHINE = {"cpu": "Some CPU", "cores": 2, "threads": 2, "platform": "Linux"}
 VERSIONS = {"cocd": "0.1.0", "torch": "2.13.0", "numpy": "2.0", "python": "3.11"}
 SARCOS = {"lr": 1e-3, "decay": 1.0, "eps": 1.0, "compute_budget": 64, "weight_decay": 1e-4,
@@ -19,7 +24,13 @@ BCCD = {**SARCOS, "eps": 1e-6, "decay": 0.0}
 STEPS = {"sarcos": 695, "mnist": 469, "cifar10": 391, "cifar10-resnet": 40}
 
 
-def run_row(plan="table-main", task="sarcos", method="cocd", label="CoCD", **changes):
+def run_row(
+    plan: str = "table-main",
+    task: str = "sarcos",
+    method: str = "cocd",
+    label: str = "CoCD",
+    **changes: Any,
+) -> dict[str, Any]:
     row = {
         "row": "run", "schema": 1, "plan": plan, "task": task, "method": method, "label": label,
         "group": "", "vary": "", "split": "test", "smoke": False, "seed": 0, "settings": {},
@@ -34,7 +45,16 @@ def run_row(plan="table-main", task="sarcos", method="cocd", label="CoCD", **cha
     return row
 
 
-def epoch_row(epoch, loss, metric=None, *, steps=695, cost=129, pace=2.5, **more):
+def epoch_row(
+    epoch: int,
+    loss: float | None,
+    metric: float | None = None,
+    *,
+    steps: int = 695,
+    cost: int = 129,
+    pace: float = 2.5,
+    **more: Any,
+) -> dict[str, Any]:
     return {
         "row": "epoch", "epoch": epoch, "step": epoch * steps,
         "evaluations": epoch * steps * cost, "seconds": epoch * pace,
@@ -43,19 +63,23 @@ def epoch_row(epoch, loss, metric=None, *, steps=695, cost=129, pace=2.5, **more
     }  # fmt: skip
 
 
-def end_row(last, status="done", how=""):
+def end_row(last: dict[str, Any], status: str = "done", how: str = "") -> dict[str, Any]:
     keys = ("epoch", "step", "evaluations", "seconds")
     return {"row": "end", "status": status, "how": how, **{key: last[key] for key in keys}}
 
 
-def lines(run, epochs, end="done", how=""):
+def lines(
+    run: dict[str, Any], epochs: Run, end: str = "done", how: str = ""
+) -> Run:
     rows = [run, *epochs]
     if end:
         rows.append(end_row(epochs[-1], end, how))
     return rows
 
 
-def decay(start, final, epochs, wobble=0.0, seed=0, pace=8.0):
+def decay(
+    start: float, final: float, epochs: int, wobble: float = 0.0, seed: int = 0, pace: float = 8.0
+) -> Iterator[tuple[int, float]]:
     """A loss that falls from `start` to exactly `final`."""
     for epoch in range(epochs + 1):
         share = (math.exp(-epoch / pace) - math.exp(-epochs / pace)) / (
@@ -65,7 +89,16 @@ def decay(start, final, epochs, wobble=0.0, seed=0, pace=8.0):
         yield epoch, final + (start - final) * share * (1 + noise)
 
 
-def training(run, final, *, start=None, done=None, end="done", told=False, **shape):
+def training(
+    run: dict[str, Any],
+    final: float,
+    *,
+    start: float | None = None,
+    done: int | None = None,
+    end: str = "done",
+    told: bool = False,
+    **shape: Any,
+) -> Run:
     """A run whose held-out metric ends at `final` (an accuracy if the task has one)."""
     accuracy = run["task"] != "sarcos"
     steps = run["steps_per_epoch"]
@@ -73,13 +106,13 @@ def training(run, final, *, start=None, done=None, end="done", told=False, **sha
     for epoch, value in decay(0.1 if accuracy else 500.0, final, run["epochs"], seed=run["seed"],
                               **{"wobble": 0.1, **shape}):  # fmt: skip
         loss = 2.3 * (1.02 - value) if accuracy else value
-        more = {"coherence": told_at(epoch)} if told and epoch else {}
+        more: dict[str, Any] = {"coherence": told_at(epoch)} if told and epoch else {}
         rows.append(epoch_row(epoch, loss, value if accuracy else None, steps=steps, **more))
     rows = rows[: (run["epochs"] if done is None else done) + 1]
     return lines(run, rows, end)
 
 
-def told_at(epoch):
+def told_at(epoch: int) -> dict[str, Any]:
     tensors = {f"{i}.weight": {"correlation": 0.9 - 0.1 * i - 0.3 / epoch} for i in range(3)}
     return {
         "correlation": 0.8 - 0.4 / epoch,
@@ -90,28 +123,28 @@ def told_at(epoch):
     }
 
 
-def write(folder: Path, rows, *, flat=False):
+def write(folder: Path, rows: Run, *, flat: bool = False) -> Path:
     """Write one run in either layout; gives the file."""
     run = rows[0]
     name = f"{run['key']}.jsonl" if flat else f"{run['key']}/rows.jsonl"
-    file = folder / run["plan"] / name
+    file = folder / str(run["plan"]) / name
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def series_of(folder):
+def series_of(folder: Path) -> list[Series]:
     """The series of all rows below the folder."""
     return group(read(folder).results)
 
 
-def section_of(folder, name):
+def section_of(folder: Path, name: str) -> Section:
     """What the report says of one plan."""
     return {section.name: section for section in sections(read(folder).results)}[name]
 
 
-def three_seeds(folder):
+def three_seeds(folder: Path) -> Path:
     """CoCD and BCCD on SARCOS, three seeds each, of ten epochs."""
     for seed, (ours, theirs) in enumerate([(25.0, 300.0), (26.0, 350.0), (30.0, 310.0)]):
         write(folder, training(run_row(settings=SARCOS, seed=seed, epochs=10), ours))
@@ -120,13 +153,13 @@ def three_seeds(folder):
     return folder
 
 
-def everything(folder: Path, epochs=50):
+def everything(folder: Path, epochs: int = 50) -> None:
     """Rows of all plans, in the paper's shape and with made-up values."""
     for rows in [*_main(epochs), *_figures(epochs), *_measures(), *_tuning()]:
         write(folder, rows)
 
 
-def _main(epochs):
+def _main(epochs: int) -> Iterator[Run]:
     bccd = {**SARCOS, "eps": 1e-6, "decay": 0.0}
     sarcos = [
         ("cocd", "CoCD (paper's settings)", SARCOS, 25.9),
@@ -160,7 +193,7 @@ def _main(epochs):
     yield training(run, 0.44, done=12, end="")
 
 
-def _figures(epochs):
+def _figures(epochs: int) -> Iterator[Run]:
     for method, label in (("cocd", "CoCD"), ("bccd", "BCCD")):
         for i, eps in enumerate((1e-6, 1e-3, 1e-1, 1.0)):
             settings = {**SARCOS, "compute_budget": 256, "eps": eps}
@@ -205,7 +238,7 @@ def _figures(epochs):
     yield training(run, 9.7)
 
 
-def _measures():
+def _measures() -> Iterator[Run]:
     for i, budget in enumerate((16, 32, 64, 128, 256, 512, 1024, 2048)):
         run = run_row("figure-error-bound", "error-bound", settings={"compute_budget": budget},
                       vary="compute_budget", epochs=1)  # fmt: skip
@@ -220,7 +253,7 @@ def _measures():
                          "peak_bytes": state + 90_000}, end_row(epoch_row(1, 1.0))]  # fmt: skip
 
 
-def _tuning():
+def _tuning() -> Iterator[Run]:
     for lr in (0.01, 0.05, 0.1):
         for gamma in (0.0, 0.5, 0.9):
             run = run_row("tune", label="CoCD", settings={**SARCOS, "lr": lr, "decay": gamma},

@@ -51,7 +51,7 @@ def test_only_training_rows_set_the_scale(digits):
 
 def test_a_run_depends_on_its_seed_alone(digits):
     def curve(seed):
-        return digits.train("SPSA", digits.digits(seed), 100, seed, lambda **_: None).curve
+        return digits.train("SPSA", digits.digits(seed), 100, seed, lambda *_: None).curve
 
     assert curve(0) == curve(0)
     assert curve(0) != curve(1)
@@ -63,6 +63,6 @@ def test_a_method_that_diverges_is_a_result(digits, monkeypatch):
         return digits._by_losses(model, optimizer)
 
     monkeypatch.setitem(digits.METHODS, "absurd", absurd)
-    row = digits.train("absurd", digits.digits(0), 500, 0, lambda **_: None)
+    row = digits.train("absurd", digits.digits(0), 500, 0, lambda *_: None)
     assert math.isnan(row.accuracy) and row.evaluations < 500
     digits.table([row])

@@ -15,7 +15,7 @@ import torch
 
 import cocd
 
-from . import estimates, memory, methods, networks, tasks
+from . import estimates, memory, methods, networks, step_time, tasks
 from .runs import Run
 from .store import Store, StoreError
 from .training import Training
@@ -27,6 +27,7 @@ DIVERGED = 1e6  # times the loss before the first step
 # Plans that are not training curves: run, data folder and what to call between steps -> a row.
 MEASUREMENTS: dict[str, Callable[[Run, Path | None, Callable[[], None]], dict[str, Any]]] = {
     "table-memory": lambda run, data, go_on: memory.measure(run),
+    "table-time": lambda run, data, go_on: step_time.measure(run, go_on),
     "figure-error-bound": lambda run, data, go_on: estimates.measure(
         run, tasks.load(run, data), go_on
     ),

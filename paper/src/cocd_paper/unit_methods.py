@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import cos, pi
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 import cocd
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": AdamW, "sgd": SGD}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": AdamW, "sgd": SGD}
 PROBING = ("directions", "units", "decay", "eps", "difference", "positions")
 
 

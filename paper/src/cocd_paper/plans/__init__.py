@@ -23,6 +23,7 @@ from . import (
     reuse,
     table_main,
     table_memory,
+    table_time,
     tune,
     units,
 )
@@ -36,6 +37,7 @@ PLANS: dict[str, Any] = {
         figure_ablation,
         figure_random,
         table_memory,
+        table_time,
         figure_resnet,
         figure_error_bound,
         tune,
@@ -91,7 +93,7 @@ def generate(
     yield from map(shrink, _thin(made, methods)) if smoke else made
 
 
-_FIXED = ("table-memory", "tune", "adaptive", "units", "reuse")
+_FIXED = ("table-memory", "table-time", "tune", "adaptive", "units", "reuse")
 
 
 def _sarcos(task: str) -> bool:
