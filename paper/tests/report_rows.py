@@ -68,9 +68,7 @@ def end_row(last: dict[str, Any], status: str = "done", how: str = "") -> dict[s
     return {"row": "end", "status": status, "how": how, **{key: last[key] for key in keys}}
 
 
-def lines(
-    run: dict[str, Any], epochs: Run, end: str = "done", how: str = ""
-) -> Run:
+def lines(run: dict[str, Any], epochs: Run, end: str = "done", how: str = "") -> Run:
     rows = [run, *epochs]
     if end:
         rows.append(end_row(epochs[-1], end, how))
