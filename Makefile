@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ lint: $(READY) ## install, then ruff and mypy only
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 
+docs: $(READY) ## install, then build the site into site/; a dead link or reference fails
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+
 bench: $(READY) ## install, then run the benchmarks
 	$(VENV)/bin/python benchmarks $(BENCH_ARGS)
 
@@ -42,5 +45,5 @@ $(READY): pyproject.toml paper/pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove the environment, the caches and the results of runs
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests paper benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

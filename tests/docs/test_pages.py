@@ -1,0 +1,31 @@
+"""Every `python` block of every page runs, in order, as a reader would paste it.
+
+Fragments that need more than the page are marked `py`.
+"""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+
+
+def blocks(page: Path) -> list[str]:
+    return [b for b in BLOCK.findall(page.read_text()) if not b.lstrip().startswith(">>>")]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_the_code_of_a_page_runs_as_printed(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "page"}
+    for number, block in enumerate(blocks(page), 1):
+        code = compile(block, f"{page.name}, block {number}", "exec")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a page may show one, and libraries have their own
+            exec(code, namespace)
