@@ -66,6 +66,34 @@ def test_nothing_before_the_first_moved_layer_is_computed_again(outputs):
     assert [len(made._nodes) for made in outputs] == [1] * 5
 
 
+def convolutional():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(24, 3),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("training", [True, False])
+def test_all_of_a_convolutional_network_is_perturbed(method, training, outputs):
+    x, y = torch.randn(9, 1, 12, 12), torch.arange(9) % 3
+    found = []
+    for traced in (True, False):
+        model = convolutional().train(training)
+        closure = cocd.trace(model, F.cross_entropy)(x, y) if traced else None
+        torch.manual_seed(1)
+        optimizer = METHODS[method](model.parameters())
+        losses = [
+            float(optimizer.step(closure or (lambda m=model: F.cross_entropy(m(x), y))))
+            for _ in range(3)
+        ]
+        found.append((losses, model.state_dict()))
+    assert len(outputs) == 9
+    torch.testing.assert_close(found[0], found[1], rtol=2e-4, atol=2e-5)
+
+
 def test_where_nearly_all_is_computed_again_the_closure_is_asked(outputs):
     case = build("llama_last_token")
     objective = cocd.trace(case.model, case.loss_fn)

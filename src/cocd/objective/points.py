@@ -130,20 +130,27 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
         return closure()
     if closure._run is None:
         return closure.prepare(rewind)
-    suffix = closure._run.memo(("suffix", *names), partial(Suffix, closure._run, names))
+    run, ours = closure._run, objective._suffix_pace
+    suffix = run.memo(("suffix", *names), partial(Suffix, run, names))
     if not suffix.is_possible:
         return closure()
-    with objective.accelerating():
+    with objective.accelerating(), ours.probing(1, tensors[0]):
         loss: LossValue = objective.loss(suffix.output(), closure.target)
-    if objective._since_check != 1:
+    if objective._since_check != 1 or suffix.was_checked:
         return loss
+    suffix.was_checked = True
     rewind()
-    actual = closure()
+    with ours.evaluating(1, tensors[0]):
+        actual = closure()
     objective.checks += 1
-    if problem := disagreement(loss, actual):
+    problem = disagreement(loss, actual)
+    if ours.is_due and objective._engine is None:
+        ours.decided = True
+        objective._suffixes = ours.gain is None or ours.gain >= 1
+    if problem:
         objective._suffixes = False
         warn(
-            f"what random directions change cannot be computed from the first moved layer on, and "
+            "what random directions change cannot be computed from the first moved layer on, and "
             f"whole passes are made from now on: {problem}",
             EngineWarning,
         )

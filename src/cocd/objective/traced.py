@@ -216,6 +216,7 @@ class Objective:
         self._stackable = True  # until points that differ in all parameters were seen to fail
         self._stacks = 0  # of such points that were right
         self._suffix_pays: dict[tuple[str, ...], bool] = {}
+        self._suffix_pace = Pace()
         self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
         self.graph: Graph | None = None
