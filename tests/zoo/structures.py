@@ -6,7 +6,6 @@ from torch.nn import functional as F
 
 from .case import Case, Net, classifier, image, labels
 
-_BATCHED = {"*": "batched"}
 _NO_RULE = "without a rule"
 
 
@@ -175,8 +174,7 @@ def control_flow():
         return m.b(x) if x.sum() > 0 else m.c(x)
 
     model = Net(forward, a=nn.Linear(4, 5), b=nn.Linear(5, 2), c=nn.Linear(5, 2))
-    expected = {"a.*": "sequential", "*": "batched"}  # behind the branch vmap can follow
-    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), expected)
+    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2))
 
 
 def control_flow_on_shapes():
@@ -188,7 +186,7 @@ def control_flow_on_shapes():
 
     layers = dict(a=nn.Linear(4, 4), norm=nn.BatchNorm1d(4), drop=nn.Dropout(0.3))
     model = Net(forward, b=nn.Linear(4, 2), **layers)
-    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), _BATCHED)
+    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2))
 
 
 def one_sample_without_a_batch():
@@ -202,4 +200,4 @@ def one_sample_without_a_batch():
 def hooked():
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
     model[1].register_forward_hook(lambda module, args, out: out * 2)
-    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2), _BATCHED)
+    return Case(model, nn.MSELoss(), torch.randn(6, 4), torch.randn(6, 2))

@@ -22,16 +22,16 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def disagreement(traced: Any, actual: Any) -> str:
-    """What is wrong with the traced pass at the unperturbed point, or nothing."""
-    here, there = scalar(traced), scalar(actual)
-    dtype = actual.dtype if isinstance(actual, Tensor) else torch.float64
+def disagreement(once: Any, again: Any) -> str:
+    """What is wrong with the same evaluation made twice, or nothing."""
+    here, there = scalar(once), scalar(again)
+    dtype = again.dtype if isinstance(again, Tensor) else torch.float64
     if here == there or (here != here and there != there):  # infinite, or both NaN
         return ""
     finite = abs(here) < inf and abs(there) < inf
     if finite and abs(here - there) <= 64 * torch.finfo(dtype).eps * max(abs(here), abs(there)):
         return ""
-    return f"the traced pass gives {here:.9g} at the unperturbed point, the model {there:.9g}"
+    return f"evaluated twice at one point, it gives a loss of {here:.9g} and then of {there:.9g}"
 
 
 def magnitude(output: Any, summed: bool) -> float:

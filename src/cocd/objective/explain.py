@@ -2,36 +2,92 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from statistics import median
+from textwrap import wrap
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .traced import Objective, Record
 
+_COLUMNS = 100
+_NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.)")  # of a layer, in a name
+_FEW = 24  # parameters that all have a row of their own
+_WORDS = {
+    "work": "numbers computed for one probe",
+    "measured": "time of one evaluation of the closure over time of one probe",
+    "memory": "bytes of the largest activation stored for one probe",
+}
+
+
+class Row(NamedTuple):
+    """What there is to say about one parameter, or about those of a group."""
+
+    parameter: str
+    size: str
+    engine: str
+    rule: str
+    dense_from: str
+    work: str
+    measured: str
+    memory: str
+
 
 def table(objective: Objective) -> str:
-    """One row a parameter, plain text."""
-    head = ["parameter", "size", "engine", "rule", "dense from", "work", "measured", "memory"]
+    """One row a parameter; where there are many, one for all that differ in their layer alone."""
     sizes = {name: p.numel() for name, p in objective.model.named_parameters()}
-    rows = [
-        [name, f"{sizes[name]:,}", record.engine, *_details(record)]
-        for name, record in objective._records.items()
-    ]
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    notes: dict[str, int] = {}
+    rows = [_row(name, sizes[name], r, notes) for name, r in objective._records.items()]
+    shown: list[int] = list(range(len(Row._fields)))
+    if len(rows) > _FEW:
+        rows, shown = _grouped(rows), [0, 1, 2, 3, 6]
+    head = [Row._fields[i].replace("_", " ") for i in shown]
+    cells = [[row[i] for i in shown] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    for i in (3, 4, 0):  # what is too wide loses: the rule, what follows it, the name
+        if i < len(widths):
+            spare = _COLUMNS - sum(widths) - 2 * (len(widths) - 1)
+            widths[i] = max(widths[i] + min(spare, 0), 10)
     lines = [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in [head, ["-" * w for w in widths], *rows]
+        "  ".join(_cut(c, w).ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+        for line in [head, ["-" * w for w in widths], *cells]
     ]
-    note = (
-        "work: numbers computed for one probe; measured: time of one evaluation of the closure "
-        "over time of one probe; memory: bytes of the largest activation stored for one probe."
-    )
-    return "\n".join([*lines, note, f"evaluations spent on checks: {objective.checks}"])
+    for note, number in notes.items():
+        lines += wrap(f"[{number}] {note}", _COLUMNS, subsequent_indent="    ")
+    meaning = "; ".join(f"{word}: {said}" for word, said in _WORDS.items() if word in head)
+    lines += wrap(f"{meaning}.", _COLUMNS)
+    return "\n".join([*lines, f"evaluations spent on checks: {objective.checks}"])
 
 
-def _details(record: Record) -> list[str]:
-    plan = record.plan
-    known = record.pace.gain
-    gain = "" if known is None else f"{known:.1f}x" if known >= 1 else "too early to tell"
-    if plan is None:
-        return [record.reason, "", "", gain, ""]
-    return [plan.rule, plan.dense_from or "-", f"{plan.work:,}", gain, f"{plan.peak:,}"]
+def _row(name: str, size: int, record: Record, notes: dict[str, int]) -> Row:
+    plan, known = record.plan, record.pace.gain
+    gain = "" if known is None else f"{known:.1f}x" if known >= 1 else "too early"
+    if plan is not None and plan.peak:
+        found = (plan.rule, plan.dense_from or "-", f"{plan.work:,}", gain, f"{plan.peak:,}")
+        return Row(name, f"{size:,}", record.engine, *found)
+    why = "not probed yet" if plan is not None else record.reason
+    if len(why) > 20:
+        why = f"see [{notes.setdefault(why, len(notes) + 1)}]"
+    return Row(name, f"{size:,}", record.engine, why, "", "", gain, "")
+
+
+def _grouped(rows: list[Row]) -> list[Row]:
+    """Parameters that differ in the numbers of their layers alone share a row."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((_NUMBER.sub("*", row.parameter), *row[1:4]), []).append(row)
+    return [_merged(name, members) for (name, *_), members in groups.items()]
+
+
+def _merged(name: str, rows: list[Row]) -> Row:
+    first, count = rows[0], len(rows)
+    if count == 1:
+        return first
+    gains = [float(row.measured[:-1]) for row in rows if row.measured.endswith("x")]
+    gain = f"{median(gains):.1f}x" if gains else ""
+    return first._replace(parameter=name, size=f"{count} x {first.size}", measured=gain)
+
+
+def _cut(text: str, width: int) -> str:
+    """The end of a text that is too long, which says more than its beginning."""
+    return text if len(text) <= width else f"..{text[len(text) - width + 2 :]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import isfinite, sqrt
+from math import isfinite, nan, sqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,6 @@ from ..parts.warn import warn
 from .batched import batched_losses
 from .checks import RECHECK, disagreement, first_line, noise
 from .graph.suffix import Suffix, pays
-from .graph.tracing import given_names
 from .protocol import LossValue
 from .stacking import bytes_of, tensors_in
 
@@ -31,7 +30,7 @@ _RADIUS = 0.1  # at least, root mean square: a small one would leave little but 
 def at_once(closure: TracedLoss, tensors: list[Tensor]) -> int:
     """How many points can be taken at a time; 0 where one after the other is as good."""
     objective = closure.objective
-    objective._follow_model(given_names(objective.model, closure.inputs))
+    objective._follow_model()
     if not objective._stackable or objective._engine == "sequential":
         return 0
     parameters: list[Tensor] = list(objective.model.parameters())
@@ -135,7 +134,10 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
     if not suffix.is_possible:
         return closure()
     with objective.accelerating(), ours.probing(1, tensors[0]):
-        loss: LossValue = objective.loss(suffix.output(), closure.target)
+        output = suffix.output()
+        loss: LossValue = objective.loss(output[0], closure.target) if output else nan
+    if not output:
+        return closure()
     if objective._since_check != 1 or suffix.was_checked:
         return loss
     suffix.was_checked = True
@@ -159,9 +161,9 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
 
 def _pays(objective: Objective, names: tuple[str, ...]) -> bool:
     """Where that is not known yet, one pass will tell."""
-    if objective.graph is None:
-        return True
     if names not in objective._suffix_pays:
+        if objective.graph is None:
+            return True
         objective._suffix_pays[names] = pays(objective.graph, names)
     return objective._suffix_pays[names]
 

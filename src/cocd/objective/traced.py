@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -13,9 +14,10 @@ from ..parts.evaluation import walk
 from ..parts.validation import check_choice
 from ..parts.warn import warn
 from . import losses
-from .graph.graph import Graph, trace_graph
+from .graph.graph import Graph
+from .graph.layers import unwrapped
 from .graph.propagation import Plan
-from .graph.tracing import Untraceable, required_names
+from .graph.tracer import Tracer
 from .kernels import dispatch
 from .kernels.scratch import Scratch
 from .pace import Pace
@@ -77,8 +79,10 @@ def trace(
     gives ``loss_fn(model(inputs), target)``; coordinate methods ask it for many probes at once.
 
     Args:
-        model: any module. What cannot be followed layer by layer is evaluated in batches of
-            whole passes, or one by one; `Objective.explain` says which and why.
+        model: any module. It is followed call by call while it runs; what cannot be followed is
+            evaluated in batches of whole passes, or one by one, and a warning says why. Of what
+            `torch.compile`, `DataParallel` and `DistributedDataParallel` make the module inside
+            is taken.
         loss_fn: a function of the model's output and the target.
         engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
             fastest that applies to each.
@@ -119,7 +123,7 @@ class Objective:
         memory_limit: int | None,
         accelerate: bool = True,
     ) -> None:
-        self.model = model
+        self.model = unwrapped(model)
         self.loss_fn = loss_fn
         self.memory_limit = memory_limit or _FAST  # bytes of one stacked activation
         self._memory = memory_limit or _MOST  # bytes of all that a stack holds
@@ -128,11 +132,17 @@ class Objective:
         self._engine = engine
         self._scratch = Scratch()
         self._mark: tuple[Any, ...] = ()
-        self._loaded: dict[str, Any] | None = None  # until the first step after it
-        self._follow_model(required_names(model))
+        self._told: set[str] = set()  # reasons that a warning has named
+        self._loaded: dict[str, Any] | None = None  # until the first pass after it
+        self._follow_model()
 
     def __call__(self, inputs: Any, target: Any = None) -> TracedLoss:
-        """The loss on this batch, as a closure."""
+        """The loss on this batch, as a closure.
+
+        A tuple of inputs is passed as arguments, a mapping by name.
+        """
+        if isinstance(inputs, Mapping):
+            inputs = dict(inputs)
         return TracedLoss(self, inputs, target)
 
     def engine_of(self, name: str) -> str:
@@ -161,17 +171,20 @@ class Objective:
         once, when its first 32 probes have taken 20 ms; a run whose state is saved before that
         may go on by another one. ``engine=...`` leaves nothing to choose.
         """
+        now = self._loaded or {
+            "traced": self.graph is not None,
+            "untraceable": self._untraceable,
+            "records": {name: record.state_dict() for name, record in self._records.items()},
+        }
         return {
             "version": _VERSION,
-            "given": sorted(self._mark[0]),
             "checks": self.checks,
             "since_check": self._since_check,
             "stackable": self._stackable,
             "stacks": self._stacks,
             "suffixes": self._suffixes,
-            "traced": self.graph is not None,
-            "untraceable": self._untraceable,
-            "records": {name: record.state_dict() for name, record in self._records.items()},
+            "suffix_pays": [[list(names), pays] for names, pays in self._suffix_pays.items()],
+            **{key: now[key] for key in ("traced", "untraceable", "records")},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -184,34 +197,36 @@ class Objective:
                 f"state belongs to a model with other parameters ({odd[0]} is in one of them "
                 "alone); build the objective from the same model"
             )
-        self._follow_model(frozenset(state["given"]))
-        self._put(state)
-        # The first step may find the model in another mode, and trace it again.
-        self._loaded = state
-
-    def _put(self, state: dict[str, Any]) -> None:
+        self._mark = ()
+        self._follow_model()
         self.checks, self._since_check = int(state["checks"]), int(state["since_check"])
         self._stackable, self._stacks = bool(state["stackable"]), int(state["stacks"])
         self._suffixes = bool(state["suffixes"])
-        if not state["traced"]:
-            self.graph, self._untraceable = None, str(state["untraceable"])
-        for name, saved in state["records"].items():
+        self._suffix_pays = {tuple(names): bool(pays) for names, pays in state["suffix_pays"]}
+        if state["untraceable"]:
+            self._untraceable, self._mode = str(state["untraceable"]), None
+            self._told.add(self._untraceable)
+        self._loaded = state
+        self._put_loaded()
+
+    def _put_loaded(self) -> None:
+        """Records as they were saved; where parameters are used the first pass will show."""
+        if self._loaded is None:
+            return
+        for name, saved in self._loaded["records"].items():
             self._records[name] = self._records[name].restored(saved)
+        if self.graph is not None or self._untraceable or self._engine in ("batched", "sequential"):
+            self._loaded = None
 
     # --- following a model that may change ------------------------------------------------------
 
-    def _follow_model(self, given: frozenset[str]) -> None:
-        """Trace again if modules, parameters, modes or arguments are not those of the last time."""
-        mark = (given, _fingerprint(self.model))
-        if mark != self._mark:
-            self._trace(given)
-            self._mark = mark
-            self._kept = [*self.model.modules(), *self.model.parameters()]  # or ids come back
-            if self._loaded is not None:
-                self._put(self._loaded)
-        self._loaded = None
-
-    def _trace(self, given: frozenset[str]) -> None:
+    def _follow_model(self) -> None:
+        """Begin anew if modules or parameters are not those of the last time."""
+        mark = _fingerprint(self.model)
+        if mark == self._mark:
+            return
+        self._mark = mark
+        self._kept = [*self.model.modules(), *self.model.parameters()]  # or ids come back
         self._since_check = 0
         self._stackable = True  # until points that differ in all parameters were seen to fail
         self._stacks = 0  # of such points that were right
@@ -219,27 +234,64 @@ class Objective:
         self._suffix_pace = Pace()
         self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
+        # Of the modules, when the model could not be followed; None until the next step.
+        self._mode: tuple[bool, ...] | None = None
         self.graph: Graph | None = None
-        if self._engine in (None, "incremental"):
-            try:
-                self.graph = trace_graph(self.model, given)
-            except Untraceable as error:
-                if self._engine:
-                    raise ValueError(f"engine='incremental' is not possible: {error}") from error
-                self._untraceable = str(error)
+        self._tracer = Tracer(self.model)
         self._loss = losses.known(self.loss_fn)
         self._names = {id(p): name for name, p in self.model.named_parameters()}
+        self._records_by_graph: dict[int, dict[str, Record]] = {}
         self._records = {name: self._first_choice(name) for name in self._names.values()}
+
+    def _can_follow(self) -> bool:
+        """Is a pass worth recording? In another mode a model that was given up may be."""
+        if self._engine not in (None, "incremental"):
+            return False
+        if self._untraceable:
+            modes = _modes(self.model)
+            self._mode = self._mode or modes
+            if self._mode != modes:
+                self._untraceable = ""
+        return not self._untraceable
+
+    def _take(self, graph: Graph) -> None:
+        """These are the calls of the model now."""
+        if graph is self.graph:
+            return
+        before, self.graph = self.graph, graph
+        if before is not None:
+            self._suffix_pays.clear()
+        kept = {id(version.graph) for version in self._tracer.versions}
+        self._records_by_graph = {k: r for k, r in self._records_by_graph.items() if k in kept}
+        records = self._records_by_graph.get(id(graph))
+        if records is None:
+            old = self._records if before is not None and graph.resembles(before) else {}
+            records = {name: self._chosen(name, old.get(name)) for name in self._names.values()}
+        self._records_by_graph[id(graph)] = self._records = records
+        self._put_loaded()
 
     def _first_choice(self, name: str) -> Record:
         if self._engine in ("batched", "sequential"):
             return Record(self._engine, reason="asked for")
-        if self.graph is None:
+        if self._untraceable:
             return Record("batched", reason=self._untraceable)
+        if self.graph is None:
+            return Record("incremental", reason="not probed yet")
         uses = self.graph.sources.get(name, [])
         if not uses:
-            return Record("batched", reason="not used by a layer that was traced")
+            return Record("incremental", reason="not used in the forward pass")
         return Record("incremental", plan=Plan(self.model, self.graph, name))
+
+    def _chosen(self, name: str, before: Record | None) -> Record:
+        """The first choice, or what has become of it in a pass of the same calls."""
+        record = self._first_choice(name)
+        if before is None:
+            return record
+        if before.engine != record.engine:
+            return before
+        if record.plan is not None and before.plan is not None:
+            record.plan.resume(before.plan)
+        return replace(before, plan=record.plan)
 
     def _demote(self, name: str, why: str, loud: bool = True, following: str | None = None) -> None:
         record = self._records[name]
@@ -253,10 +305,20 @@ class Objective:
             )
 
     def _give_up(self, why: str) -> None:
-        """The traced pass is not the model's: no parameter can be followed through it."""
-        self.graph, self._untraceable = None, why
-        self._records = {name: self._first_choice(name) for name in self._records}
-        warn(f"{why}; parameters are probed by the batched engine from now on", EngineWarning)
+        """No parameter can be followed through the model, as it is now."""
+        if self._engine:
+            raise ValueError(f"engine='incremental' is not possible: {why}")
+        self.graph, self._untraceable, self._mode = None, why, _modes(self.model)
+        self._records = {name: self._first_choice(name) for name in self._names.values()}
+        self._put_loaded()
+        if why not in self._told:
+            self._told.add(why)
+            warn(
+                f"the model cannot be followed call by call: {why}. Every probe of it is a whole "
+                "pass from now on; to choose that without a warning, call cocd.trace with "
+                "engine='batched'",
+                EngineWarning,
+            )
 
     def explain(self) -> str:
         """For each parameter: engine, rule, what is recomputed, estimated and measured gain."""
@@ -266,12 +328,8 @@ class Objective:
 
 
 def _fingerprint(model: nn.Module) -> tuple[Any, ...]:
-    return tuple(
-        (
-            id(m),
-            m.training,
-            len(m._forward_hooks) + len(m._forward_pre_hooks),
-            *map(id, m._parameters.values()),
-        )
-        for m in walk(model)
-    )
+    return tuple((id(m), *map(id, m._parameters.values())) for m in walk(model))
+
+
+def _modes(model: nn.Module) -> tuple[bool, ...]:
+    return tuple(m.training for m in walk(model))

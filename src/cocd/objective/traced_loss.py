@@ -11,21 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import EngineWarning
 from ..parts.evaluation import Evaluations
 from ..parts.layout import gather
-from ..parts.warn import warn
 from . import losses, points
 from .batched import batched_losses, call_model
 from .checks import RECHECK, disagreement, first_line, magnitude, noise
 from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import irrelevant, loss_changes
-from .graph.tracing import given_names
 from .memory import Held, storage_bytes
 from .protocol import BoundLoss, Difference, Differences, LossValue, evaluations_per_coordinate
 from .registry import Moves
-from .stacking import moved
+from .stacking import moved, tensors_in
 
 if TYPE_CHECKING:
     from .traced import Objective, Record
@@ -55,60 +52,60 @@ class TracedLoss(BoundLoss):
         output = call_model(self.objective.model, self.inputs)
         return self.objective.loss(output, self.target)
 
-    def quickly(self) -> Any:
-        """The same by the traced pass where there is one, which skips what torch need not do."""
-        objective = self.objective
-        if self._run is None or objective.graph is None:
-            return self()
-        return objective.loss(
-            Run(objective.model, objective.graph, self.inputs).output, self.target
-        )
+    def quickly(self) -> LossValue:
+        """The same by the recorded calls, where they are sure to be all that the model does."""
+        if self._run is not None:
+            output = self.objective._tracer.again(tensors_in(self.inputs))
+            if output is not None:
+                return self.objective.loss(output, self.target)
+        return self()
 
-    def prepare(self, rewind: Callable[[], None]) -> Any:
+    def prepare(self, rewind: Callable[[], None]) -> LossValue:
         """The loss at the unperturbed point, with the activations kept for the probes.
 
-        Now and then the model itself is asked too: does the traced pass still give what it gives?
+        It is the loss that the model itself gives, which is recorded while it runs.
         """
-        with self.objective.accelerating():
-            return self._prepare(rewind)
-
-    def _prepare(self, rewind: Callable[[], None]) -> Any:
         objective = self.objective
-        given = given_names(objective.model, self.inputs)
-        objective._follow_model(given)
-        if objective.graph is None:
+        objective._follow_model()
+        if not objective._can_follow():
             return self()
-        loss, problem = self._follow()
+        with objective.accelerating():
+            return self._record(rewind)
+
+    def _record(self, rewind: Callable[[], None]) -> LossValue:
+        objective = self.objective
         objective._since_check = (objective._since_check + 1) % RECHECK
-        if objective._since_check != 1 and not problem:
+        try:
+            output, self._run, problem = objective._tracer.follow(
+                lambda: call_model(objective.model, self.inputs),
+                tensors_in(self.inputs),
+                objective._names,
+                whole=objective._since_check == 1,
+            )
+        except Exception as error:
+            rewind()
+            loss = self()  # where the model itself fails, so does this
+            objective._give_up(f"it fails while it is recorded ({first_line(error)})")
             return loss
-        rewind()
-        actual = self()
-        objective.checks += 1
-        problem = problem or disagreement(loss, actual)
-        if not problem:
-            return loss
-        objective._trace(given)  # something that only the values show may have changed
-        rewind()
-        loss, still = self._follow()
-        if still or disagreement(loss, actual):
+        loss = objective.loss(output, self.target)
+        if self._run is not None and objective._since_check == 1:
+            problem = self._repeated(loss, rewind)
+        if problem:
             self._run = None
             objective._give_up(problem)
-            rewind()
-            return self()
-        warn(f"{problem}; it has changed and was traced again", EngineWarning)
+        elif self._run is not None:
+            objective._take(self._run.graph)
         return loss
 
-    def _follow(self) -> tuple[Any, str]:
-        """The loss of the traced pass, or what is wrong with it."""
-        objective = self.objective
-        try:
-            if objective.graph is None:
-                return None, objective._untraceable
-            self._run = Run(objective.model, objective.graph, self.inputs)
-            return objective.loss(self._run.output, self.target), ""
-        except Exception as error:  # or the model itself fails, which the caller will see
-            return None, f"the traced pass fails ({first_line(error)})"
+    def _repeated(self, loss: LossValue, rewind: Callable[[], None]) -> str:
+        """What is wrong with the loss when it is evaluated once more, or nothing.
+
+        The model may read what nobody rewinds: a file, a clock, a generator of its own.
+        """
+        rewind()
+        again = self()
+        self.objective.checks += 1
+        return disagreement(loss, again)
 
     def release(self) -> None:
         """Let the activations go."""
@@ -138,9 +135,11 @@ class TracedLoss(BoundLoss):
         objective = self.objective
         name = objective._names.get(id(tensor))
         truth = None
-        again = objective._since_check == 1  # `prepare` has asked the model in this step, too
+        again = objective._since_check == 1  # `prepare` has asked twice in this step, too
         while name is not None and objective._records[name].engine != "sequential":
             record = objective._records[name]
+            if record.engine == "incremental" and self._run is None:
+                break  # nothing was prepared
             due = again or not record.checked
             if due and truth is None and (chosen := self._relevant(record, index)):
                 truth = self._truth(evaluate, loss, tensor, record, chosen, eps)
@@ -307,7 +306,9 @@ class TracedLoss(BoundLoss):
     ) -> Tensor:
         objective, record = self.objective, self.objective._records[name]
         if record.engine == "incremental":
-            assert self._run is not None and record.plan is not None
+            if record.plan is None:  # no call reads it
+                return torch.zeros(moves.K, dtype=torch.float64)
+            assert self._run is not None
             known = None if objective._loss is None else losses.change_of(objective._loss)
             return loss_changes(
                 self._run,
@@ -388,11 +389,12 @@ class TracedLoss(BoundLoss):
             )
         return ""
 
-    def _floats(self, evaluate: Evaluations) -> list[torch.dtype]:
-        """What the loss and the model's output are made in."""
-        output = None if self._run is None else self._run.output
-        parts = [part for part in (evaluate.first, output) if isinstance(part, Tensor)]
-        return [part.dtype for part in parts if part.is_floating_point()]
+    def _floats(self, evaluate: Evaluations) -> set[torch.dtype]:
+        """What the loss and the activations are made in."""
+        found = set() if self._run is None else set(self._run.memo("floats", self._run.floats))
+        if isinstance(evaluate.first, Tensor) and evaluate.first.is_floating_point():
+            found.add(evaluate.first.dtype)
+        return found
 
     def _noise(self, evaluate: Evaluations, loss: float) -> float:
         with evaluate.uncounted(self.objective.count_checks):

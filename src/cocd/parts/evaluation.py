@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..objective.closure import bound
 from ..objective.protocol import Closure, LossValue
+from .attributes import Attributes
 from .interrupts import Interrupts
 
 _NO_GRAPH = "does not require grad"  # what torch says of backward() under no_grad
@@ -61,7 +62,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._grad_mode.__enter__()
         # An autocast region around the step would keep its casts of the unperturbed weights.
         torch.set_autocast_cache_enabled(False)
-        for module in self._modules or ():
+        known = self.bound.modules() if self._modules is None else self._modules
+        for module in known or ():
             self._buffers.watch(module)
         return self
 
@@ -130,12 +132,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             ) from error
 
     def _first_value(self, closure: Closure) -> float:
-        known = self.bound.modules()  # a traced objective says what it runs
-        if self._modules is None and known is not None:
-            for module in known:
-                self._buffers.watch(module)
-            value = self._call(closure)
-        elif self._modules is None:
+        if self._modules is None and self.bound.modules() is None:
             with _watching(self._buffers):
                 value = self._call(closure)
         else:
@@ -333,13 +330,14 @@ def _holds(tensor: Tensor, value: Tensor | None) -> bool:
 
 
 class _Buffers:
-    """The buffers of the modules whose forward ran."""
+    """The buffers and attributes of the modules whose forward ran."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self.parallel = False  # is one of them a DistributedDataParallel?
         self._bare: list[nn.Module] = []  # without buffers so far, as most of them
         self._watched: list[_Watched] = []
+        self._attributes = Attributes()
 
     def watch(self, module: nn.Module) -> None:
         # With all that stands below it: a forward may write a child's buffers without calling it.
@@ -349,6 +347,7 @@ class _Buffers:
             if id(child) not in self._seen:
                 self._seen.add(id(child))
                 self.parallel |= isinstance(child, DistributedDataParallel)
+                self._attributes.watch(child)
                 if child._buffers:
                     self._watched.append(_Watched(child, _held(child, {})))
                 else:
@@ -357,7 +356,7 @@ class _Buffers:
     @property
     def any(self) -> bool:
         """Is there anything to restore?"""
-        return bool(self._watched)
+        return bool(self._watched) or self._attributes.changed
 
     def mark(self) -> None:
         # What has no buffers after its forward either need not be looked at again.
@@ -365,6 +364,7 @@ class _Buffers:
         self._bare.clear()
         for watched in self._watched:
             watched.mark()
+        self._attributes.mark()
 
     def rewind(self) -> None:
         for watched in self._watched:
@@ -372,10 +372,12 @@ class _Buffers:
         for module in self._bare:  # of a forward that failed, or that is run once more
             if module._buffers:
                 _Watched(module, {}).rewind()
+        self._attributes.rewind()
 
     def finish(self) -> None:
         for watched in self._watched:
             watched.finish()
+        self._attributes.finish()
 
 
 def walk(model: nn.Module) -> list[nn.Module]:

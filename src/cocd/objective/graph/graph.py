@@ -1,43 +1,21 @@
-"""From a module to a graph of calls, and from a graph to a run that keeps its activations."""
+"""The model as a list of calls, as one forward pass made them."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ..kernels.maxpool import max_of_tiles, tile
 from ..registry import Call, rules
-from .tracing import trace_calls
-
-# With these, what the input is multiplied with is kept, so that all probes share it.
-_DROPOUTS = {
-    nn.Dropout: F.dropout,
-    nn.Dropout1d: F.dropout1d,
-    nn.Dropout2d: F.dropout2d,
-    nn.Dropout3d: F.dropout3d,
-}
-
-_RANDOM = (nn.MultiheadAttention,)  # draw random numbers and have a rule for when they do not
 
 
-@dataclass(frozen=True)
-class Node:
-    """One call of the graph, by position; arguments refer to earlier positions."""
-
-    position: int
-    target: Any
-    module: nn.Module | None  # of a call_module; a model whose modules change is traced again
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    name: str
-    op: str
-    uses: tuple[int, ...]  # positions that the arguments refer to, in order
+class Untraceable(Exception):
+    """The model cannot be followed call by call; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -48,77 +26,118 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Node:
+    """One call of the graph, by position; arguments refer to earlier positions.
+
+    `op` is "call_module", "call_function", "call_method", or where a tensor comes from that no
+    call made: "parameter" (`target` is its name) or "given" (an input, a buffer, a constant, or
+    something computed from these alone: the same for every probe of a step). "output" is the last.
+    """
+
+    position: int
+    target: Any
+    module: nn.Module | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    op: str
+    uses: tuple[int, ...]  # positions that the arguments refer to, in order
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A call as it was recorded: what the next pass is compared with."""
+
+    op: str
+    target: Any
+    module: nn.Module | None
+    settings: dict[str, Any]  # the attributes of the module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_plain: bool = False  # a layer that makes one tensor of one, without random numbers
+
+
+class Known(NamedTuple):
+    """The calls of an earlier pass, and those of them that drew random numbers."""
+
+    seen: list[Seen]
+    draws: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Graph:
-    """The model as a list of calls, in order; the last one gives the output structure."""
+    """The calls that depend on parameters, in order; `output` is the structure of the output."""
 
     nodes: list[Node]
     output: Any
-    inputs: list[str]
     users: list[list[int]]  # of each node, the positions that use its result
     sources: dict[str, list[int]]  # of each parameter name, the nodes that read it
-    constants: dict[str, Tensor]  # tensors that the forward makes itself
+    draws: frozenset[int] = frozenset()  # calls without a rule that drew random numbers
+    swapped: tuple[int, ...] = ()  # calls that have another place than they had in the pass
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False)  # what is derived from it
+
+    def resembles(self, other: Graph) -> bool:
+        """The same calls of the same things, perhaps with other numbers as arguments?"""
+        return len(self.nodes) == len(other.nodes) and all(
+            (a.op, a.target, a.uses) == (b.op, b.target, b.uses) and a.module is b.module
+            for a, b in zip(self.nodes, other.nodes, strict=True)
+        )
+
+    def remember(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something derived from this graph, made once."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
 
 
-def trace_graph(model: nn.Module, given: frozenset[str]) -> Graph:
-    """Follow the model's forward; raises `Untraceable` with the reason where fx cannot."""
-    graph, constants = trace_calls(model, given)
-    return _flatten(model, graph, constants)
-
-
-def _flatten(model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) -> Graph:
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    shared = dict(model.named_parameters(remove_duplicate=False))
-    canonical = {id(p): name for name, p in model.named_parameters()}
-    nodes: list[Node] = []
-    inputs: list[str] = []
-    users: list[list[int]] = [[] for _ in position]
+def connect(nodes: list[Node], output: Any, names: dict[int, str], **more: Any) -> Graph:
+    """The graph of these nodes; `names` are those of the parameters, by id."""
+    end = Node(len(nodes), "output", None, (output,), {}, "output", "output", uses_of(output))
+    nodes = [*nodes, end]
+    users: list[list[int]] = [[] for _ in nodes]
     sources: dict[str, list[int]] = {}
-    output: Any = None
+    for node in nodes:
+        for used in node.uses:
+            users[used].append(node.position)
+        if node.op == "parameter":
+            sources.setdefault(node.target, []).append(node.position)
+        elif node.module is not None:
+            for parameter in node.module.parameters():
+                if (name := names.get(id(parameter))) is not None:
+                    sources.setdefault(name, []).append(node.position)
+    return Graph(nodes, output, users, sources, **more)
 
-    def refer(value: Any) -> Any:
-        return fx.node.map_arg(value, lambda n: Ref(position[n]))  # type: ignore[arg-type,return-value]
 
-    for node, i in position.items():
-        for used in node.all_input_nodes:
-            users[position[used]].append(i)
-        module = None
-        target: Any = node.target
-        if node.op == "placeholder":
-            inputs.append(str(node.target))
-        elif node.op == "output":
-            output = refer(node.args[0])
-        elif node.op == "call_module":
-            module = model.get_submodule(str(node.target))
-            target = type(module)
-            for p in module.parameters():
-                sources.setdefault(canonical[id(p)], []).append(i)
-            # Rules find the arguments of layers by position, however they were passed.
-            if node.kwargs:
-                bound = inspect.signature(module.forward).bind(*node.args, **node.kwargs)
-                bound.apply_defaults()
-                node.args, node.kwargs = bound.args, bound.kwargs
-        elif node.op == "get_attr" and str(node.target) in shared:
-            sources.setdefault(canonical[id(shared[str(node.target)])], []).append(i)
-        args, kwargs = refer(node.args), refer(node.kwargs)
-        uses = tuple(references((args, kwargs)))
-        nodes.append(Node(i, target, module, args, kwargs, node.name, node.op, uses))
-    return Graph(nodes, output, inputs, users, sources, constants)
+def uses_of(structure: Any) -> tuple[int, ...]:
+    """The positions that nested arguments refer to, each once."""
+    return tuple(dict.fromkeys(references(structure)))
 
 
 class Run:
-    """One unperturbed pass, with every activation kept."""
+    """One unperturbed pass, with what every call of the graph gave."""
 
-    def __init__(self, model: nn.Module, graph: Graph, inputs: Any) -> None:
-        self.model = model
+    def __init__(
+        self,
+        graph: Graph,
+        values: list[Any],
+        noise: dict[int, Tensor],
+        random: dict[int, Tensor],
+        output: Any,
+    ) -> None:
         self.graph = graph
-        self.values: list[Any] = [None] * len(graph.nodes)
-        self.noise: dict[int, Tensor] = {}
-        self.random: dict[int, Tensor] = {}  # of calls without a rule that drew: generator before
+        self.values = values
+        self.noise = noise  # of dropouts: what the input was multiplied with
+        self.random = random  # of other calls that drew: the generator before
+        self.output = output
         self._memo: dict[Any, Any] = {}
-        given = _bind(graph, inputs)
-        for node in graph.nodes:
-            self.values[node.position] = self._watch(node, given)
-        self.output = self.resolve(graph.output)
+
+    def put_in_order(self) -> Run:
+        """Give calls that stand elsewhere than in the pass the values that they have there."""
+        for position in self.graph.swapped:
+            node = self.graph.nodes[position]
+            args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
+            self.values[position] = execute(node, args, kwargs)
+        return self
 
     def resolve(self, structure: Any) -> Any:
         """Replace references by the values they stand for."""
@@ -126,13 +145,17 @@ class Run:
             return (self.values[structure[0].position],)  # what most layers are called with
         if not structure:
             return structure
-        return _map(structure, lambda ref: self.values[ref.position])
+        return map_refs(structure, lambda ref: self.values[ref.position])
 
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something derived from this pass, made once."""
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
+
+    def floats(self) -> set[torch.dtype]:
+        """The precisions of what it gave."""
+        return {v.dtype for v in self.values if isinstance(v, Tensor) and v.is_floating_point()}
 
     def call(self, node: Node) -> Call:
         """What a node was called with and what it gave."""
@@ -145,52 +168,20 @@ class Run:
             self.noise.get(node.position),
         )
 
-    def _watch(self, node: Node, given: dict[str, Any]) -> Any:
-        quiet = has_rule(node.target) and node.target not in _RANDOM
-        if quiet or not node.op.startswith("call"):
-            return self._execute(node, given)
-        before = torch.get_rng_state()
-        value = self._execute(node, given)
-        if not torch.equal(before, torch.get_rng_state()):
-            self.random[node.position] = before
-        return value
 
-    def _execute(self, node: Node, given: dict[str, Any]) -> Any:
-        if node.op == "placeholder":
-            return given.get(str(node.target), node.args[0] if node.args else None)
-        if node.op == "output":
-            return None
-        if node.op == "get_attr":
-            if node.target in self.graph.constants:
-                return self.graph.constants[node.target]
-            value: Any = self.model
-            for part in str(node.target).split("."):
-                value = getattr(value, part)
-            return value
-        args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
-        if node.op == "call_module":
-            module: Any = node.module
-            if type(module) in _DROPOUTS and module.training and module.p > 0:
-                return self._dropout(node, args[0], _DROPOUTS[type(module)], module.p)
-            if size := tile(module):
-                return max_of_tiles(args[0], size)
-            # What it would write to is kept. (A plain getattr of what is not there is slow.)
-            if vars(module).get("inplace", getattr(type(module), "inplace", False)):
-                args = (args[0].clone(), *args[1:])
-            # No hooks, or the model would not have been traced: the forward is all there is.
-            return module.forward(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], node.target)(*args[1:], **kwargs)
-        if node.target in _DROPOUTS.values():
-            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-            if kwargs.get("training", args[2] if len(args) > 2 else True) and p > 0:
-                return self._dropout(node, args[0], node.target, p)
-        return node.target(*args, **kwargs)
-
-    def _dropout(self, node: Node, x: Tensor, function: Callable[..., Tensor], p: float) -> Tensor:
-        # The same random numbers as function(x) draws, kept so that all probes share the mask.
-        self.noise[node.position] = function(torch.ones_like(x), p, training=True)
-        return x * self.noise[node.position]
+def execute(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make the call of a node, with these arguments; they are not written to."""
+    module: Any = node.module
+    if module is not None:
+        if size := tile(module):
+            return max_of_tiles(args[0], size)
+        # What it would write to is kept. (A plain getattr of what is not there is slow.)
+        if vars(module).get("inplace", False):
+            args = (args[0].clone(), *args[1:])
+        return module.forward(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
 
 
 def has_rule(target: Any) -> bool:
@@ -201,37 +192,39 @@ def has_rule(target: Any) -> bool:
         return False
 
 
-def _bind(graph: Graph, inputs: Any) -> dict[str, Any]:
-    if isinstance(inputs, dict):
-        return dict(inputs)
-    values = inputs if isinstance(inputs, tuple) else (inputs,)
-    return {name.lstrip("*"): value for name, value in zip(graph.inputs, values, strict=False)}
-
-
-def _map(structure: Any, fn: Any) -> Any:
-    if isinstance(structure, Ref):
+def map_refs(structure: Any, fn: Callable[[Ref], Any]) -> Any:
+    """Apply `fn` to every reference in nested arguments."""
+    kind = type(structure)
+    if kind is Ref:
         return fn(structure)
-    if isinstance(structure, (list, tuple)):
-        mapped = [_map(item, fn) for item in structure]
-        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-            return type(structure)(*mapped)
-        return type(structure)(mapped) if type(structure) in (list, tuple) else mapped
-    if isinstance(structure, dict):
-        return {key: _map(value, fn) for key, value in structure.items()}
-    if isinstance(structure, slice):
-        return slice(
-            *(_map(part, fn) for part in (structure.start, structure.stop, structure.step))
-        )
+    if kind is tuple or kind is list:
+        return kind([map_refs(item, fn) for item in structure])
+    if kind is dict:
+        return {key: map_refs(value, fn) for key, value in structure.items()}
+    if kind is slice:
+        return slice(*(map_refs(p, fn) for p in (structure.start, structure.stop, structure.step)))
+    if isinstance(structure, (tuple, dict)):  # named tuples, and what models of others return
+        return tree_map(lambda leaf: fn(leaf) if type(leaf) is Ref else leaf, structure)
     return structure
 
 
 def references(structure: Any) -> list[int]:
     """The positions that nested arguments refer to, in order."""
     found: list[int] = []
-    _map(structure, lambda ref: found.append(ref.position))
+    map_refs(structure, lambda ref: found.append(ref.position))
     return found
 
 
-def map_refs(structure: Any, fn: Any) -> Any:
-    """Apply `fn` to every reference in nested arguments."""
-    return _map(structure, fn)
+def tensors_of(structure: Any) -> list[Tensor]:
+    """The tensors in nested arguments, in order."""
+    found: list[Tensor] = []
+    for value in structure:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += tensors_of(value)
+        elif isinstance(value, dict):
+            found += tensors_of(value.values())
+        elif type(value) is slice:
+            found += tensors_of((value.start, value.stop, value.step))
+    return found

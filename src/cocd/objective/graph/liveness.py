@@ -14,7 +14,7 @@ from torch import Tensor
 from ..change import Change
 from ..registry import Call, rules
 from ..rows import Rows
-from .graph import Node, Ref, Run, references
+from .graph import Node, Ref, Run, references, tensors_of
 
 
 class Liveness:
@@ -29,6 +29,8 @@ class Liveness:
         for position in references(run.graph.output):
             self._rows[position] = None
         for node in reversed(run.graph.nodes):
+            if node.op.startswith("call") and not is_made_of_tensors(run.values[node.position]):
+                self._rows[node.position] = None  # what Python reads may decide what comes next
             if node.position in self._rows:
                 self._back(node)
         self.everything = not self._narrow
@@ -98,6 +100,11 @@ def liveness(run: Run) -> Liveness:
     """Of this run, walked once."""
     found: Liveness = run.memo("liveness", lambda: Liveness(run))
     return found
+
+
+def is_made_of_tensors(value: Any) -> bool:
+    """Or has Python read something?"""
+    return isinstance(value, Tensor) or bool(tensors_of((value,)))
 
 
 def _hashable(target: Any) -> bool:

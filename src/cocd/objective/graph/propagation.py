@@ -42,11 +42,16 @@ class Plan:
         self.last_use = {
             i: max((u for u in graph.users[i] if u in reached), default=i) for i in reached
         }
-        self.chains = fusion.chains(graph)
+        self.chains = graph.remember("chains", lambda: fusion.chains(graph))
         self.rule = "vmap"
         self.dense_from: str | None = None
         self.work = 0  # numbers computed for one probe, in the last propagation
         self.peak = 0  # bytes of the largest activation stored for one probe
+
+    def resume(self, before: Plan) -> None:
+        """Go on as a plan for the same calls did."""
+        self.rule, self.dense_from = before.rule, before.dense_from
+        self.work, self.peak = before.work, before.peak
 
 
 def _local_name(model: nn.Module, node: Node, name: str) -> str:

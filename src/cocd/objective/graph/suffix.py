@@ -12,7 +12,7 @@ from ..kernels.linear_tanh import tanh_of
 from ..kernels.maxpool import max_of_tiles, tile
 from ..registry import Call
 from .graph import Graph, Node, Ref, Run, map_refs, references
-from .liveness import arguments, liveness
+from .liveness import arguments, is_made_of_tensors, liveness
 
 _WORTH = 0.8  # of the calls at most; where nearly all are made again, the model is as fast
 
@@ -55,8 +55,11 @@ class Suffix:
             for node in self._nodes
         )
 
-    def output(self) -> Any:
-        """The model's output at parameters that have moved, in place or where they are read."""
+    def output(self) -> tuple[Any, ...]:
+        """The model's output at parameters that have moved, in place or where they are read.
+
+        Empty where Python has read another number than it did: the model may take another way.
+        """
         values: dict[int, Any] = {}
         for node in self._nodes:
             call = self._live.call(node)
@@ -68,13 +71,15 @@ class Suffix:
                 key: self._now(node, key, node.kwargs.get(key), value, values)
                 for key, value in call.kwargs.items()
             }
-            values[node.position] = perform(call, args, kwargs)
+            value = values[node.position] = perform(call, args, kwargs)
+            if not is_made_of_tensors(call.out) and not _is_equal(value, call.out):
+                return ()
         run = self._run
 
         def now(ref: Ref) -> Any:
             return values.get(ref.position, run.values[ref.position])
 
-        return map_refs(run.graph.output, now)
+        return (map_refs(run.graph.output, now),)
 
     def _now(
         self, node: Node, key: Any, structure: Any, called: Any, values: dict[int, Any]
@@ -91,6 +96,13 @@ class Suffix:
             ]
             return tuple(parts) if isinstance(called, tuple) else parts
         return called
+
+
+def _is_equal(value: Any, before: Any) -> bool:
+    try:
+        return bool(value == before)
+    except Exception:  # an array, for example, which has left torch for good
+        return False
 
 
 def perform(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,10 +20,12 @@ def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
     if dim == 0 or any(not isinstance(key, tuple) for key in changes):
         return None
     offsets = [0]
-    for part in parts:
-        offsets.append(offsets[-1] + part.shape[dim])
+    for part in parts:  # torch also takes empty ones of another shape
+        offsets.append(offsets[-1] + (part.shape[dim] if part.dim() == call.out.dim() else 0))
     if len(changes) == 1:
         (((_, j), x),) = changes.items()
+        if x.base.shape == call.out.shape:  # the others are empty
+            return _as_stored(x, call.out, x.stored)
         if x.is_dense:
             place = {"dim": dim, "starts": (offsets[j],), "width": parts[j].shape[dim]}
             return _as_stored(x, call.out, x.stored, **place)
@@ -34,6 +36,8 @@ def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
     where = first if _same_slab(list(changes.values()), dim) else None
     whole = []
     for j, part in enumerate(parts):
+        if part.dim() != call.out.dim():
+            continue
         if (0, j) in changes:
             x = changes[0, j]
             whole.append((x if where else x.densify()).new())

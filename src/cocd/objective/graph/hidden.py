@@ -1,0 +1,36 @@
+"""Operations that Python does not see: those of scripted, compiled and C++ functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .graph import tensors_of
+
+
+class Hidden(TorchDispatchMode):
+    """Tells of every operation on tensors that depend on parameters, made behind Python's back.
+
+    Asked once for each new graph: it sees all that torch computes, which takes its time.
+    """
+
+    def __init__(
+        self, aside: Callable[[], bool], depends: Callable[[list[Tensor]], bool],
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._aside = aside  # is this inside a call that is recorded as a whole?
+        self._depends = depends
+        self._tell = tell
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """An operation of torch is about to run."""
+        kwargs = kwargs or {}
+        if not self._aside() and self._depends(tensors_of((*args, *kwargs.values()))):
+            self._tell(f"{func} is called where Python cannot see it (scripted or compiled code?)")
+        return func(*args, **kwargs)

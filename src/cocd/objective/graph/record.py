@@ -1,0 +1,429 @@
+"""One forward pass of a model, recorded call by call while it runs.
+
+Nothing is symbolic: the model runs as it always does, and what is recorded are the calls that
+depend on parameters, with the tensors that they were given by identity and everything else as it
+is. So branches are the branches that were taken, and sizes are those of the batch. While the calls
+are those of a graph that is known already, they are only compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import getitem
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from ..kernels.maxpool import max_of_tiles, tile
+from .calls import Kind, kind_of, twin
+from .graph import Known, Ref, Seen, map_refs, tensors_of
+from .hidden import Hidden
+from .layers import Ears, keeps_together
+from .same import same
+
+# With these, what the input is multiplied with is kept, so that all probes share it.
+_DROPOUTS: dict[Any, Callable[..., Tensor]] = {
+    nn.Dropout: F.dropout,
+    nn.Dropout1d: F.dropout1d,
+    nn.Dropout2d: F.dropout2d,
+    nn.Dropout3d: F.dropout3d,
+}
+_FUNCTIONAL = frozenset(_DROPOUTS.values())
+
+
+class Recording(TorchFunctionMode):
+    """The calls of one forward; those that are `known` are recognised as they come."""
+
+    def __init__(self, ears: Ears, names: dict[int, str], known: Known | None = None) -> None:
+        super().__init__()
+        self.values: list[Any] = []  # what each call gave
+        self.noise: dict[int, Tensor] = {}  # what a dropout multiplied its input with
+        self.random: dict[int, Tensor] = {}  # generator before a call that drew from it
+        self.seen: list[Seen] = [] if known is None else known.seen
+        self.recognised = known is not None
+        self.problem = ""  # why the pass cannot be followed
+        self._draws = frozenset() if known is None else known.draws
+        self._ears = ears
+        self._names = names  # of parameters, by id
+        self._at: dict[int, int] = {}  # by id of a tensor that depends on parameters, its position
+        self._given: dict[int, int] = {}  # the same of others
+        self._stale: set[int] = set()  # ids of tensors that were written to by another name
+        self._rewritten: list[
+            Tensor
+        ] = []  # what was written to in this pass, and will be in others
+        self._written: list[Tensor] = []  # given tensors that depend on parameters since a write
+        self._hold: list[Tensor] = []  # ids stay with what they are of as long as that lives
+        self._inside = 0  # calls that are recorded as a whole
+
+    def run(self, forward: Callable[[], Any]) -> Any:
+        """What `forward` gives; afterwards `values` and `seen` tell how."""
+        with self._ears.open(self.layer), self:
+            if self.recognised:
+                return forward()
+            with Hidden(lambda: self._inside > 0, self._depends, self._refuse):
+                return forward()
+
+    def track(self, inputs: list[Tensor]) -> None:
+        """Record the calls on these as well, though they do not depend on parameters."""
+        for i, tensor in enumerate(inputs):
+            self._at[id(tensor)] = self._note("input", i, None, (), {})
+            self.values.append(tensor)
+
+    def output(self, value: Any) -> Any:
+        """The output of the model, with references for what was recorded."""
+        return tree_map(self._refer, value)
+
+    @property
+    def draws(self) -> frozenset[int]:
+        """Where random numbers were drawn that a probe must draw again."""
+        return frozenset(self.random)
+
+    # --- what torch tells -----------------------------------------------------------------------
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """A torch function or a method of a tensor is called."""
+        kwargs = kwargs or {}
+        if self._inside or self.problem:
+            return func(*args, **kwargs)
+        self._inside += 1
+        try:
+            kind = kind_of(func)
+            if kind.fact:
+                return func(*args, **kwargs)
+            tensors = tensors_of((*args, *kwargs.values()))
+            writes = kind.is_write(args, kwargs)
+            if not self._depends(tensors):
+                if writes:
+                    self._forget(tensors_of((kwargs.get("out", args[0] if args else None),)))
+                return func(*args, **kwargs)
+            return self._torch(func, kind, args, kwargs, tensors, writes)
+        finally:
+            self._inside -= 1
+
+    def _torch(
+        self, func: Any, kind: Kind, args: Any, kwargs: Any, tensors: list[Tensor], writes: bool
+    ) -> Any:
+        def execute() -> Any:
+            return func(*args, **kwargs)
+
+        if kind.attribute is not None:
+            out = execute()
+            if writes:
+                self._refuse(f"a tensor's {kind.attribute} is assigned")
+            elif isinstance(out, Tensor):
+                self._position(args[0])
+                self._result("call_function", getattr, None, (args[0], kind.attribute), {}, out)
+            return out
+        if writes:
+            return self._write(kind, args, kwargs, tensors, execute)
+        operands = args[::-1] if kind.swapped else args
+        return self._call(kind.op, kind.target, None, operands, kwargs, tensors, execute)
+
+    def layer(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """A layer is called, in place of its forward: with all inside it, that is one call."""
+        forward = type(module).forward
+        if self._inside or self.problem or not keeps_together(module, args, kwargs):
+            return forward(module, *args, **kwargs)
+        # Without this mode: what is inside is not recorded, and need not be slower than it is.
+        mode = torch._C._pop_torch_function_stack()
+        self._inside += 1
+        try:
+            if self._is_next(module, args, kwargs):  # as nearly always
+                position = len(self.values)
+                out = forward(module, args[0])
+                self.values.append(out)
+                self._at[id(out)] = position
+                return out
+            return self._layer(module, forward, args, kwargs)
+        finally:
+            self._inside -= 1
+            torch._C._push_on_torch_function_stack(mode)
+
+    def _is_next(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is this a plain call of one tensor, which is known to come now?"""
+        position = len(self.values)
+        if not self.recognised or position >= len(self.seen) or len(args) != 1 or kwargs:
+            return False
+        known = self.seen[position]
+        return (
+            known.module is module
+            and known.is_plain
+            and self._at.get(id(args[0])) == known.args[0].position
+            and _is_as_before(known, module)
+        )
+
+    def _layer(
+        self, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        def execute() -> Any:
+            if size := tile(module):
+                return max_of_tiles(args[0], size)
+            return forward(module, *args, **kwargs)
+
+        tensors = tensors_of((*args, *kwargs.values()))
+        if not (_has_parameters(module) or self._depends(tensors)):
+            return execute()
+        if vars(module).get("inplace", False) and args:
+            return self._overwrite(
+                "call_module", type(module), module, args, kwargs, tensors, execute
+            )
+        return self._call("call_module", type(module), module, args, kwargs, tensors, execute)
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def _call(
+        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any,
+        tensors: list[Tensor], execute: Callable[[], Any],
+    ) -> Any:  # fmt: skip
+        for tensor in tensors:
+            self._position(tensor)
+        position = len(self.values)
+        noise = dropout_noise(target, module, args, kwargs)
+        if noise is not None:
+            self.noise[position] = noise
+            out = args[0] * noise
+        else:
+            out = self._drawing(position, execute)
+        if not any(out is tensor for tensor in tensors):  # otherwise nothing has happened
+            self._result(op, target, module, args, kwargs, out)
+        return out
+
+    def _drawing(self, position: int, execute: Callable[[], Any]) -> Any:
+        """Execute; if random numbers are drawn, keep the state from which they were."""
+        if self.recognised and position not in self._draws:
+            return execute()
+        before = torch.get_rng_state()
+        out = execute()
+        if not torch.equal(before, torch.get_rng_state()):
+            self.random[position] = before
+        return out
+
+    def _result(
+        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any, out: Any
+    ) -> None:
+        """A call that depends on parameters has given `out`."""
+        position = self._note(op, target, module, args, kwargs)
+        self.values.append(out)
+        if isinstance(out, Tensor):
+            self._at[id(out)] = position
+        elif tensors_of((out,)):
+            for key, part in out.items() if isinstance(out, dict) else enumerate(out):
+                if tensors_of((part,)):
+                    self._result("call_function", getitem, None, (Ref(position), key), {}, part)
+
+    def _note(self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any) -> int:
+        """The position of a call, and whether it is the one that is known to stand there."""
+        position = len(self.values)
+        if self.recognised:
+            known = self.seen[position] if position < len(self.seen) else None
+            if (
+                known is not None
+                and known.op == op
+                and known.target == target
+                and known.module is module
+                and _is_as_before(known, module)
+                and same(known.args, args, self._where)
+                and (not (kwargs or known.kwargs) or same(known.kwargs, kwargs, self._where))
+            ):
+                return position
+            self.recognised = False
+            self.seen = self.seen[:position]
+        about = {} if module is None else dict(vars(module))
+        args, kwargs = self._refer_all(args), self._refer_all(kwargs)
+        self.seen.append(Seen(op, target, module, about, args, kwargs))
+        return position
+
+    # --- where tensors come from ----------------------------------------------------------------
+
+    def _depends(self, tensors: list[Tensor]) -> bool:
+        """Does one of them depend on parameters?"""
+        return any(id(tensor) in self._at or id(tensor) in self._names for tensor in tensors)
+
+    def _where(self, tensor: Tensor) -> int | None:
+        position = self._at.get(id(tensor))
+        return self._given.get(id(tensor)) if position is None else position
+
+    def _position(self, tensor: Tensor) -> int:
+        """Where a tensor stands; one that no recorded call has made gets a place."""
+        found = self._where(tensor)
+        if found is not None:
+            return found
+        name = self._names.get(id(tensor))
+        if name is None:
+            self._refuse_hidden(tensor)
+        position = self._note("given" if name is None else "parameter", name, None, (), {})
+        moves = self._rewritten and any(_shares(tensor, other) for other in self._rewritten)
+        self.values.append(tensor.clone() if moves else tensor)
+        if moves:
+            self._hold.append(tensor)
+        (self._given if name is None else self._at)[id(tensor)] = position
+        return position
+
+    def _refuse_hidden(self, tensor: Tensor) -> None:
+        """A tensor of unknown origin must not depend on parameters by ways that were not seen."""
+        if id(tensor) in self._stale or any(_shares(tensor, w) for w in self._written):
+            self._refuse("a tensor is read that was written to by another name")
+        if self.recognised:
+            return
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            self._refuse("its forward uses torch.func transforms")
+        elif any(_shares(tensor, self.values[i]) for i in set(self._at.values())):
+            self._refuse("a tensor is read by a name that no call has given to it")
+
+    def _refer(self, value: Any) -> Any:
+        return Ref(self._position(value)) if isinstance(value, Tensor) else value
+
+    def _refer_all(self, value: Any) -> Any:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            return Ref(self._position(value))
+        if kind is tuple or kind is list:
+            return kind([self._refer_all(item) for item in value])
+        if kind is dict:
+            return {key: self._refer_all(item) for key, item in value.items()}
+        if kind is slice:
+            return slice(*map(self._refer_all, (value.start, value.stop, value.step)))
+        return tree_map(self._refer, value) if isinstance(value, (tuple, dict)) else value
+
+    def _refuse(self, why: str) -> None:
+        self.problem = self.problem or why
+
+    # --- calls that write -----------------------------------------------------------------------
+
+    def _write(
+        self, kind: Kind, args: Any, kwargs: Any, tensors: list[Tensor], execute: Any
+    ) -> Any:
+        found = twin(kind, args, kwargs)
+        if found is None or not isinstance(args[0], Tensor):
+            self._refuse(f"{kind.name} writes into a tensor")
+            return execute()
+        op, target, arguments, options = found
+        return self._overwrite(op, target, None, arguments, options, tensors, execute)
+
+    def _overwrite(
+        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any,
+        tensors: list[Tensor], execute: Callable[[], Any],
+    ) -> Any:  # fmt: skip
+        """A call that puts its result into its first argument is recorded as one that returns it.
+
+        What the argument held before is kept in its place.
+        """
+        written = args[0]
+        for tensor in tensors:
+            self._position(tensor)
+        if any(id(v) in self._names and _shares(written, v) for v in self.values):
+            self._refuse("its forward writes into a parameter")
+            return execute()
+        position = self._note(op, target, module, args, kwargs)
+        depended = id(written) in self._at
+        self._save(written)
+        noise = dropout_noise(target, module, args, kwargs)
+        if noise is not None:
+            self.noise[position] = noise
+            out = written.mul_(noise)
+        else:
+            out = self._drawing(position, execute)
+            if not self.recognised and module is None:
+                self._compare(position, written)
+        self.values.append(written)
+        self._at[id(written)] = position
+        if not depended:
+            self._written.append(written)
+        return out
+
+    def _save(self, written: Tensor) -> None:
+        """Keep what the recorded tensors hold that a write is going to change."""
+        for i, value in enumerate(self.values):
+            if isinstance(value, Tensor) and (value is written or _shares(value, written)):
+                self.values[i] = value.clone()
+                self._at.pop(id(value), None)
+                self._given.pop(id(value), None)
+                if value is not written:
+                    self._stale.add(id(value))
+                    self._hold.append(value)
+
+    def _compare(self, position: int, written: Tensor) -> None:
+        """The call that returns its result must give what the call that writes has written."""
+        seen = self.seen[position]
+
+        def value(ref: Ref) -> Any:
+            return self.values[ref.position]
+
+        args, kwargs = map_refs(seen.args, value), map_refs(seen.kwargs, value)
+        after = torch.get_rng_state()
+        try:
+            if position in self.random:
+                torch.set_rng_state(self.random[position])
+            function = (
+                getattr(torch.Tensor, seen.target) if seen.op == "call_method" else seen.target
+            )
+            out = function(*args, **kwargs)
+            alike = out.dtype == written.dtype and out.shape == written.shape
+            alike = alike and torch.allclose(out, written, rtol=0, atol=0, equal_nan=True)
+        except Exception:
+            alike = False
+        finally:
+            torch.set_rng_state(after)
+        if not alike:
+            self._refuse(f"{getattr(seen.target, '__name__', seen.target)} writes into a tensor")
+
+    def _forget(self, written: list[Tensor]) -> None:
+        """A write that does not depend on parameters: what was read before is kept as it was."""
+        self._rewritten += written
+        for tensor in written:
+            if any(_shares(tensor, other) for other in self._written):
+                self._refuse("a tensor is written to by another name")
+            for key, position in list(self._given.items()):
+                value = self.values[position]
+                if value is tensor or _shares(value, tensor):
+                    self.values[position] = value.clone()
+                    self._hold.append(value)
+                    del self._given[key]
+
+
+def _is_as_before(known: Seen, module: nn.Module | None) -> bool:
+    """Are the attributes of a module those that it had when its call was recorded?"""
+    try:
+        return module is None or vars(module) == known.settings
+    except Exception:  # what cannot be compared is not known to be the same
+        return False
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    if any(p is not None for p in module._parameters.values()):
+        return True
+    return bool(module._modules) and any(True for _ in module.parameters())
+
+
+def _shares(a: Tensor, b: Any) -> bool:
+    """Do two tensors lie in the same memory?"""
+    return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)
+
+
+def dropout_noise(
+    target: Any, module: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """What a dropout multiplies its input with, where the call is an active one.
+
+    The same random numbers as the call itself draws, and the same product.
+    """
+    if module is not None:
+        function, active = _DROPOUTS.get(target), module.training
+        p: Any = getattr(module, "p", 0.0)
+    else:
+        function = target if target in _FUNCTIONAL else None
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        active = kwargs.get("training", args[2] if len(args) > 2 else True)
+    if function is None or not active or not args or not p:
+        return None
+    return function(torch.ones_like(args[0]), p, training=True)

@@ -1,0 +1,68 @@
+"""A pass by the calls of a graph alone, where they are sure to be all that the model does.
+
+That is so for models of torch's own layers: what their forwards read are the settings that
+`fingerprint` compares. Calls may then stand in a better order than in the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .graph import Graph, Run, execute
+from .layers import has_hooks, is_layer
+from .record import dropout_noise
+
+
+def fingerprint(model: nn.Module) -> list[Any] | None:
+    """All that decides which calls a model makes; None if it is not made of torch's layers."""
+    if torch._C._len_torch_function_stack():
+        return None  # somebody watches, or changes, what is called
+    found: list[Any] = []
+    modules = [model]
+    for module in modules:  # which grows on the way
+        kind = type(module)
+        if has_hooks(module) or "forward" in vars(module):
+            return None
+        if kind is nn.Sequential:
+            children = list(module._modules.values())
+            found.append((module, children))
+            modules += [child for child in children if child is not None]
+        elif kind.__module__.startswith("torch.nn.modules.") and is_layer(module):
+            found.append((module, kind.forward, dict(vars(module))))
+        else:
+            return None
+    return found
+
+
+def is_unchanged(before: list[Any] | None, model: nn.Module) -> bool:
+    """Does a model that was made of torch's layers make the same calls as then?"""
+    now = None if before is None else fingerprint(model)
+    try:
+        return now is not None and now == before
+    except Exception:  # what cannot be compared is not known to be the same
+        return False
+
+
+def replay(graph: Graph, inputs: list[Tensor]) -> Run:
+    """The calls of the graph, one after the other."""
+    run = Run(graph, [], {}, {}, None)
+    for node in graph.nodes[:-1]:
+        run.values.append(_value(run, node, inputs))
+    run.output = run.resolve((graph.output,))[0]
+    return run
+
+
+def _value(run: Run, node: Any, inputs: list[Tensor]) -> Any:
+    if node.op == "input":
+        return inputs[node.target]
+    args, kwargs = run.resolve(node.args), run.resolve(node.kwargs)
+    if (noise := dropout_noise(node.target, node.module, args, kwargs)) is not None:
+        run.noise[node.position] = noise
+        return args[0] * noise
+    if node.position not in run.graph.draws:
+        return execute(node, args, kwargs)
+    run.random[node.position] = torch.get_rng_state()
+    return execute(node, args, kwargs)

@@ -1,0 +1,162 @@
+"""The graphs of one model: recorded, recognised, and kept for when they come again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from ..kernels.maxpool import tile
+from .graph import Graph, Known, Ref, Run, Seen
+from .layers import Ears, is_scripted
+from .record import Recording
+from .replay import fingerprint, is_unchanged, replay
+from .rewrite import graph_of
+from .same import same
+
+_COMPARED = (Ref, int, float, str, type(None))
+_KEPT = 8  # graphs: of train and eval mode, of the last batch of an epoch, of branches
+
+
+@dataclass
+class Version:
+    """One way through the model that a pass took."""
+
+    known: Known
+    graph: Graph
+    # Of a model that is made of torch's own layers: what they were like, all that counts.
+    plain: list[Any] | None = field(default=None, repr=False)
+
+
+class Followed(NamedTuple):
+    """A pass: the output of the model, and how it came about or why that is not known."""
+
+    output: Any
+    run: Run | None
+    problem: str = ""
+
+
+class Tracer:
+    """Runs a model and keeps what it sees."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.versions: list[Version] = []  # that of the last pass first
+        self._ears = Ears(model)
+        self._scripted = [type(m).__name__ for m in model.modules() if is_scripted(m)]
+
+    def follow(
+        self, forward: Callable[[], Any], inputs: list[Tensor], names: dict[int, str], whole: bool
+    ) -> Followed:
+        """Run the model; `names` are those of its parameters, by id.
+
+        A model of torch's own layers alone may be replayed instead, where that is faster, unless
+        the `whole` of it is asked for.
+        """
+        if self._scripted:
+            return Followed(forward(), None, f"{self._scripted[0]} runs outside Python, unseen")
+        version = self.versions[0] if self.versions else None
+        if (
+            version is not None
+            and version.graph.swapped
+            and not whole
+            and is_unchanged(version.plain, self.model)
+        ):
+            run = replay(version.graph, inputs)
+            return Followed(run.output, run)
+        plain = fingerprint(self.model)
+        recording = Recording(self._ears, names, None if version is None else version.known)
+        recording.track([] if plain is None else inputs)
+        value = recording.run(forward)
+        output = recording.output(value)
+        if recording.problem:
+            return Followed(value, None, recording.problem)
+        self._remember(recording, output, names, plain)
+        graph = self.versions[0].graph
+        run = Run(graph, recording.values, recording.noise, recording.random, value)
+        return Followed(value, run.put_in_order())
+
+    def again(self, inputs: list[Tensor]) -> Any:
+        """The output once more, by the calls of the last pass; None where that is not sure."""
+        version = self.versions[0] if self.versions else None
+        if version is None or not is_unchanged(version.plain, self.model):
+            return None
+        return replay(version.graph, inputs).output
+
+    def _remember(
+        self, recording: Recording, output: Any, names: dict[int, str], plain: list[Any] | None
+    ) -> None:
+        seen = recording.seen
+        whole = recording.recognised and len(seen) == len(recording.values)
+        if whole and _outputs_alike(self.versions[0].graph.output, output):
+            return
+        seen = seen[: len(recording.values)]
+        for version in self.versions:
+            known = version.known.seen
+            if (
+                len(known) == len(seen)
+                and all(map(_alike, known, seen))
+                and _outputs_alike(version.graph.output, output)
+            ):
+                self.versions.remove(version)
+                break
+        else:
+            seen = [
+                replace(
+                    call,
+                    is_plain=_is_plain(
+                        call, recording.values[i], i in recording.noise or i in recording.random
+                    ),
+                )
+                for i, call in enumerate(seen)
+            ]
+            known_now = Known(seen, recording.draws)
+            version = Version(known_now, graph_of(known_now, output, self.model, names))
+        version.plain = plain if all(call.op != "given" for call in seen) else None
+        self.versions = [version, *self.versions][:_KEPT]
+
+
+def _is_plain(call: Seen, value: Any, drew: bool) -> bool:
+    simple = call.module is not None and len(call.args) == 1 and not call.kwargs
+    return (
+        simple
+        and type(call.args[0]) is Ref
+        and type(value) is Tensor
+        and not drew
+        and not call.settings.get("inplace", False)
+        and not tile(call.module)
+    )
+
+
+def _alike(a: Seen, b: Seen) -> bool:
+    return a is b or (
+        a.op == b.op
+        and a.target == b.target
+        and a.module is b.module
+        and _settings_alike(a, b)
+        and same(a.args, b.args, _nowhere)
+        and same(a.kwargs, b.kwargs, _nowhere)
+    )
+
+
+def _settings_alike(a: Seen, b: Seen) -> bool:
+    try:
+        return a.settings == b.settings
+    except Exception:  # what cannot be compared is not known to be the same
+        return False
+
+
+def _outputs_alike(a: Any, b: Any) -> bool:
+    """The same structure of the same calls; what torch cannot look into need not be the same."""
+    (mine, here), (theirs, there) = tree_flatten(a), tree_flatten(b)
+    return bool(here == there) and all(
+        x == y if isinstance(x, _COMPARED) else type(x) is type(y)
+        for x, y in zip(mine, theirs, strict=True)
+    )
+
+
+def _nowhere(tensor: Tensor) -> int | None:
+    return None
