@@ -65,9 +65,11 @@ def test_without_a_limit_a_large_vocabulary_stays_within_bounds():
 def test_whole_passes_that_do_not_fit_are_left_to_the_closure():
     model = nn.Sequential(nn.Linear(4, 50), nn.Tanh(), nn.Linear(50, 50), nn.Linear(50, 2))
     objective = cocd.trace(model, F.mse_loss, memory_limit=1000)
+    x, y = torch.randn(64, 4), torch.randn(64, 2)
+    with torch.no_grad():
+        objective(x, y).prepare(lambda: None)
     for record in objective._records.values():
         record.engine, record.plan = "batched", None
-    x, y = torch.randn(64, 4), torch.randn(64, 2)
     baselines.FiniteDifference(model.parameters(), 0.1).step(objective(x, y))
     assert {r.engine for r in objective._records.values()} == {"sequential"}
     assert "memory_limit holds fewer than two of its passes" in objective.explain()
