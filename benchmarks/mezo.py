@@ -20,7 +20,7 @@ from time import perf_counter
 
 import torch
 from cocd_paper.llm.checkpoint import Shape
-from cocd_paper.llm.llama import Llama, prompts_of
+from cocd_paper.llm.llama import Llama, padded
 from cocd_paper.peak import peak_tensor_bytes
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -64,12 +64,12 @@ def _ways(shape: Shape, embedding: bool, rounds: int, tell: Callable[[float], No
     model = Llama(shape, LABELS)
     model.embedding.requires_grad_(embedding)
     parameters = [p for p in model.parameters() if p.requires_grad]
-    prompts = prompts_of(torch.randint(shape.vocabulary, (BATCH, TOKENS)).tolist(), shape)
+    prompts = padded(torch.randint(shape.vocabulary, (BATCH, TOKENS)).tolist(), TOKENS)
     labels = torch.randint(LABELS, (BATCH,))
 
     @torch.no_grad()
     def closure() -> Tensor:
-        return cross_entropy(model(prompts), labels)
+        return cross_entropy(model(*prompts), labels)
 
     optimizer = MeZO(parameters, lr=LR, eps=EPS)
     steps: dict[str, Step] = {

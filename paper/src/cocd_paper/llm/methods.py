@@ -1,89 +1,80 @@
-"""The methods: each is a function that makes one step on a closure."""
+"""The methods: each makes steps on batches and counts its evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 import cocd
 from cocd import baselines
+from cocd.integrations import Steps
 
 from .subsets import Subset
 
 _BUDGET = 16  # coordinates a step, where the method does not settle it
 _RADIUS = 0.1  # of coordinate probes
 
-Closure = Callable[[], Tensor]
+Inputs = tuple[Tensor, ...]
 
 
-class Method:
-    """`step` makes one step, `evaluations` counts those it has cost so far."""
-
-    def __init__(self, step: Callable[[Closure], object], count: Callable[[], int]) -> None:
-        self.step, self._count = step, count
+class Method(Protocol):
+    """What trains."""
 
     @property
     def evaluations(self) -> int:
-        """Forward passes of a batch."""
-        return self._count()
+        """Forward passes of a batch so far."""
+
+    def step(self, inputs: Inputs, labels: Tensor) -> None:
+        """One step."""
 
 
-def make(name: str, subset: Subset, lr: float, evaluations: int, seed: int) -> Method:
-    """The method of that name on the parameters of a subset."""
-    parameters, eps = subset.parameters, subset.eps
-    torch.manual_seed(seed)
-    if name in ("forward", "adam"):
-        return (_Forward if name == "forward" else _Adam)(parameters, lr).method()
-    if name == "coherent":
-        estimate = cocd.CoherentGradient(parameters, eps=_RADIUS, compute_budget=_BUDGET)
-        adam = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+class Forward:
+    """Any method of the library, on a traced objective."""
 
-        def step(closure: Closure) -> None:
-            estimate(closure)
-            adam.step()
+    def __init__(self, objective: cocd.Objective, steps: Steps) -> None:
+        self.objective, self.steps = objective, steps
 
-        return Method(step, lambda: estimate.evaluations)
-    optimizer: cocd.CoCD | cocd.AutoCoCD | baselines.SPSA | baselines.MeZO
-    if name == "auto":
-        optimizer = cocd.AutoCoCD(parameters, max_evaluations=evaluations)
-    elif name == "mezo":
-        optimizer = baselines.MeZO(parameters, lr=lr, eps=eps, seed=seed)
-    elif name == "spsa":
-        optimizer = baselines.SPSA(parameters, lr=lr, eps=eps, directions=8, seed=seed)
-    elif name == "random":
-        optimizer = baselines.RandomCoordinate(
-            parameters, lr=lr, eps=_RADIUS, compute_budget=_BUDGET, seed=seed
-        )
-    elif name == "cocd":
-        optimizer = cocd.CoCD(parameters, lr=lr, eps=_RADIUS, compute_budget=_BUDGET, decay=0.99)
-    else:
-        raise ValueError(f"method must be one of those of the plan, got {name!r}")
-    return Method(optimizer.step, lambda: optimizer.evaluations)
+    @property
+    def evaluations(self) -> int:
+        """Forward passes of a batch so far."""
+        return self.steps.evaluations
+
+    def step(self, inputs: Inputs, labels: Tensor) -> None:
+        """One step."""
+        self.steps(self.objective(inputs[0] if len(inputs) == 1 else inputs, labels))
 
 
-class _Adam:
+class Adam:
     """Gradients: a forward and a backward pass count as three evaluations."""
 
     cost = 3
 
-    def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
-        self.parameters, self.lr, self.steps = parameters, lr, 0
+    def __init__(self, model: nn.Module, parameters: list[nn.Parameter], lr: float) -> None:
+        self.model, self.parameters, self.lr, self.steps = model, parameters, lr, 0
         self.adam = torch.optim.Adam(parameters, lr=lr)
 
-    def method(self) -> Method:
-        return Method(self.step, lambda: self.cost * self.steps)
+    @property
+    def evaluations(self) -> int:
+        """Forward passes of a batch so far, or what takes as long."""
+        return self.cost * self.steps
 
-    def step(self, closure: Closure) -> None:
-        self.adam.zero_grad()
-        with torch.enable_grad():
-            closure().backward()  # type: ignore[no-untyped-call]
+    def gradient(self, inputs: Inputs, labels: Tensor) -> tuple[Tensor, ...]:
+        """Of the loss on a batch."""
+        return torch.autograd.grad(cross_entropy(self.model(*inputs), labels), self.parameters)
+
+    def step(self, inputs: Inputs, labels: Tensor) -> None:
+        """One step."""
+        for p, g in zip(self.parameters, self.gradient(inputs, labels), strict=True):
+            p.grad = g
         self.adam.step()
         self.steps += 1
 
 
-class _Forward(_Adam):
+class ForwardGradient(Adam):
     """The exact slope along one random direction: MeZO without an error of differences.
 
     It is computed from gradients here, which gives the number that one forward pass with tangents
@@ -92,12 +83,45 @@ class _Forward(_Adam):
 
     cost = 2
 
-    def step(self, closure: Closure) -> None:
-        with torch.enable_grad():
-            gradient = torch.autograd.grad(closure(), self.parameters)
+    def step(self, inputs: Inputs, labels: Tensor) -> None:
+        """One step."""
+        gradient = self.gradient(inputs, labels)
         u = [torch.randn_like(p) for p in self.parameters]
         slope = sum(float((g * v).sum()) for g, v in zip(gradient, u, strict=True))
         with torch.no_grad():
             for p, v in zip(self.parameters, u, strict=True):
                 p.add_(v, alpha=-self.lr * slope)
         self.steps += 1
+
+
+def make(
+    name: str, subset: Subset, model: nn.Module, lr: float, evaluations: int, seed: int
+) -> Method:
+    """The method of that name on the parameters of a subset."""
+    parameters = subset.parameters
+    torch.manual_seed(seed)
+    if name in ("forward", "adam"):
+        return (ForwardGradient if name == "forward" else Adam)(model, parameters, lr)
+    objective = cocd.trace(model, cross_entropy)
+    estimators: dict[str, Callable[[], Any]] = {
+        "units": lambda: cocd.UnitGradient(objective, seed=seed),
+        "samples": lambda: cocd.UnitGradient(objective, directions=1, seed=seed),
+        "coherent": lambda: cocd.CoherentGradient(parameters, eps=_RADIUS, compute_budget=_BUDGET),
+    }
+    if name in estimators:
+        adam = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+        return Forward(objective, Steps(adam, estimators[name]()))
+    optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        "auto": lambda: cocd.AutoCoCD(parameters, max_evaluations=evaluations),
+        "mezo": lambda: baselines.MeZO(parameters, lr=lr, eps=subset.eps, seed=seed),
+        "spsa": lambda: baselines.SPSA(parameters, lr=lr, eps=subset.eps, directions=8, seed=seed),
+        "random": lambda: baselines.RandomCoordinate(
+            parameters, lr=lr, eps=_RADIUS, compute_budget=_BUDGET, seed=seed
+        ),
+        "cocd": lambda: cocd.CoCD(
+            parameters, lr=lr, eps=_RADIUS, compute_budget=_BUDGET, decay=0.99
+        ),
+    }
+    if name not in optimizers:
+        raise ValueError(f"method must be one of those of the plan, got {name!r}")
+    return Forward(objective, Steps(optimizers[name]()))

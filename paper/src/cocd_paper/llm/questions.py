@@ -11,7 +11,8 @@ from .tokenizer import Tokenizer
 
 WORDS = ("reason", "thing", "word", "person", "place", "number")  # as TREC numbers its classes
 _PROMPT = "It is a"
-_LONGEST = 20  # tokens of a question
+_LONGEST = 20  # tokens of a question, the one that begins every text included
+LENGTH = _LONGEST + 3  # tokens of a prompt
 _SPLIT_SEED = 0
 
 Rows = tuple[list[list[int]], list[int]]  # tokens of every prompt, and its label

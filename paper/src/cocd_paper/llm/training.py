@@ -15,12 +15,13 @@ import cocd
 
 from ..plans.llm import Row
 from . import checkpoint, methods, questions, subsets
-from .llama import Llama, Prompts, Tail, prompts_of
+from .llama import Llama, Tail, padded
+from .methods import Inputs
 from .tokenizer import Tokenizer
 
 BATCH = 16
 _HELD = 50  # rows of a held-out pass
-_POINTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)  # of the evaluations: where it is judged
+_POINTS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the evaluations: where it is judged
 _DIVERGED = 20.0  # loss
 
 Judged = tuple[float, float]  # loss, accuracy
@@ -35,6 +36,7 @@ class Materials:
         self.questions = questions.load(trec, words)
         labels = questions.word_tokens(words)
         self.weights["head.weight"] = self.weights["embedding.weight"][labels].clone()
+        self._cached: dict[tuple[str, float], Cached] = {}
 
     def model(self) -> Llama:
         """The model as it was trained, with a head for the label words."""
@@ -42,38 +44,40 @@ class Materials:
         model.load_state_dict(self.weights)
         return model.eval()
 
+    def rows(self, name: str, start: float) -> Cached:
+        """Rows of a split, with what no subset changes that begins at `start`."""
+        key = (name, start)
+        if key not in self._cached:
+            self._cached[key] = Cached(self.model(), getattr(self.questions, name), start)
+        return self._cached[key]
+
 
 class Cached:
     """Rows with the activations that training does not change."""
 
     def __init__(self, model: Llama, rows: questions.Rows, start: float) -> None:
-        self.tokens, self.labels = rows[0], torch.tensor(rows[1])
-        self.start, self.shape = start, model.shape
-        self.inputs: list[Tensor] = []
-        with torch.no_grad():
-            for i in range(0, len(self.tokens), _HELD):
-                self.inputs += _below(model, self.tokens[i : i + _HELD], start)
+        self.labels = torch.tensor(rows[1])
+        tokens, self.mask = padded(rows[0], questions.LENGTH)
+        parts = zip(tokens.split(_HELD), self.mask.split(_HELD), strict=True)
+        self.start = start
+        self.x = torch.cat([_below(model, *part, start) for part in parts])
 
-    def batch(self, rows: list[int]) -> tuple[Prompts, Tensor]:
+    def batch(self, rows: list[int]) -> tuple[Inputs, Tensor]:
         """Inputs of `llama.Tail`, and labels."""
-        x = torch.cat([self.inputs[i] for i in rows])
-        if self.start % 1:  # what comes after attention looks at one token of each prompt alone
-            nothing = torch.empty(0)
-            return Prompts(x, nothing, nothing, nothing), self.labels[rows]
-        prompts = prompts_of([self.tokens[i] for i in rows], self.shape)
-        return prompts._replace(x=x), self.labels[rows]
+        x = self.x[rows]  # what comes after attention looks at one token of each prompt alone
+        return (x,) if self.start % 1 else (x, self.mask[rows]), self.labels[rows]
 
 
-def _below(model: Llama, rows: list[list[int]], start: float) -> list[Tensor]:
-    """The activations at `start`, for every row."""
-    prompts = prompts_of(rows, model.shape)
-    prompts = prompts._replace(x=model.embedding(prompts.x))
-    for block in model.blocks[: int(start)]:
-        prompts = prompts._replace(x=block(prompts))
+@torch.no_grad()
+def _below(model: Llama, tokens: Tensor, mask: Tensor, start: float) -> Tensor:
+    """The activations at `start`."""
+    x = model.embedding(tokens)
+    for block in list(model.blocks)[: int(start)]:
+        x = block(x, mask)
     if start % 1:
-        block = model.get_submodule(f"blocks.{int(start)}")
-        return list(block.attend(prompts, only_last=True)[:, None].unbind())  # type: ignore[operator]
-    return list(torch.split(prompts.x, [len(row) for row in rows]))
+        block: Any = model.blocks[int(start)]
+        x = block.attend(x, mask, only_last=True)
+    return x
 
 
 def train(row: Row, materials: Materials) -> dict[str, Any]:
@@ -81,10 +85,9 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
     torch.manual_seed(row.seed)
     model = materials.model()
     subset = subsets.choose(row.subset, model, row.seed)
-    rows = materials.questions
     tail = Tail(model, subset.start)
-    train, dev = (Cached(model, part, subset.start) for part in (rows.train, rows.dev))
-    method = methods.make(row.method, subset, row.lr, row.evaluations, row.seed)
+    train, dev = (materials.rows(name, subset.start) for name in ("train", "dev"))
+    method = methods.make(row.method, subset, tail, row.lr, row.evaluations, row.seed)
     batches = _Batches(train, row.seed)
     curve: list[dict[str, float]] = []
     seconds = 0.0
@@ -95,14 +98,15 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
         place = {"evaluations": method.evaluations, "seconds": seconds}
         curve.append({name: round(value, 5) for name, value in {**place, **found}.items()})
 
-    judge()
+    if not row.tuning:
+        judge()
     how = "done"
-    for part in _POINTS:
+    for part in _POINTS[-1:] if row.tuning else _POINTS:
         while method.evaluations < part * row.evaluations:
-            prompts, labels = batches.next()
+            inputs, labels = batches.next()
             began = process_time()
             try:
-                method.step(lambda: cross_entropy(tail(prompts), labels))  # noqa: B023
+                method.step(inputs, labels)
             except cocd.NonFiniteLoss:
                 how = "diverged"
                 break
@@ -111,7 +115,8 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
         if how != "done" or not curve[-1]["loss"] < _DIVERGED:
             how = "diverged"
             break
-    test = judged(tail, Cached(model, rows.test, subset.start))[1] if how == "done" else 0.0
+    ended = how == "done" and not row.tuning  # test rows choose nothing
+    test = judged(tail, materials.rows("test", subset.start))[1] if ended else None
     return {
         **row._asdict(),
         "n": sum(p.numel() for p in subset.parameters),
@@ -129,8 +134,8 @@ def judged(tail: Tail, rows: Cached) -> Judged:
     """Mean loss and accuracy on all of the rows."""
     total, right = 0.0, 0
     for i in range(0, len(rows.labels), _HELD):
-        prompts, labels = rows.batch(list(range(i, min(i + _HELD, len(rows.labels)))))
-        logits = tail(prompts)
+        inputs, labels = rows.batch(list(range(i, min(i + _HELD, len(rows.labels)))))
+        logits = tail(*inputs)
         total += float(cross_entropy(logits, labels, reduction="sum"))
         right += int((logits.argmax(1) == labels).sum())
     return total / len(rows.labels), right / len(rows.labels)
@@ -144,7 +149,7 @@ class _Batches:
         self.order: list[int] = []
         self.generator = torch.Generator().manual_seed(seed)
 
-    def next(self) -> tuple[Prompts, Tensor]:
+    def next(self) -> tuple[Inputs, Tensor]:
         if len(self.order) < BATCH:
             self.order = torch.randperm(len(self.rows.labels), generator=self.generator).tolist()
         chosen, self.order = self.order[:BATCH], self.order[BATCH:]

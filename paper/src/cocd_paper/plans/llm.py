@@ -26,6 +26,8 @@ SUBSETS = {
     "all": "everything but the embedding",
 }
 METHODS = {
+    "samples": "UnitGradient, a direction per sample, + AdamW",
+    "units": "UnitGradient, by units, + AdamW",
     "auto": "AutoCoCD",
     "mezo": "MeZO",
     "spsa": "SPSA, 8 directions",
