@@ -13,14 +13,14 @@ from ..parts.validation import check_count
 from .unit_gradient import UnitGradient
 
 _STEPS = 20_000  # that a budget is spread over: more passes a step where there are more
-_RATE = 0.02  # of a weight's size, in one step: the largest
+_RATE = 0.03  # of a weight's size, in one step: the largest
 
 
 class UnitDescent(AdamW):
     """Trains a traced objective by unit probes; needs no learning rate.
 
     Slopes come from `UnitGradient` and are scaled as Adam does. A step moves a weight by at most
-    about a fiftieth of its layer's root mean square at the start, and less and less as the
+    about a thirtieth of its layer's root mean square at the start, and less and less as the
     evaluations run out (a cosine). The budget also decides how layers are probed: along as many
     random directions as leave some 20,000 steps, or unit by unit where there are enough
     evaluations for all units in each of them.
