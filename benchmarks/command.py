@@ -18,6 +18,8 @@ SUBJECTS = {
     "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
     "mezo": ("benchmarks.mezo", "a step of MeZO beside the loop by which it is known"),
     "language-model": ("benchmarks.language_model", "a language model, layer by layer"),
+    "unit-probes": ("benchmarks.unit_probes", "seconds to the paper's final score of CoCD"),
+    "unit-positions": ("benchmarks.unit_positions", "how noisy slopes by unit probes are"),
     "blackbox": ("benchmarks.blackbox.options", "cocd.minimize beside its peers"),
 }
 

@@ -18,6 +18,7 @@ CASES = [
     ("adversarial_attack", ["sklearn"], "accuracy", -0.2),
     ("calibrate_simulator", [], "relative error", -0.1),
     ("f1_threshold", ["sklearn"], "F1 on test data", 0.02),
+    ("spiking_network", ["sklearn"], "test accuracy", 0.3),
     ("onnx_training", ["onnx", "onnxruntime", "sklearn"], "test accuracy", 0.5),
 ]
 

@@ -173,6 +173,18 @@ def test_mean_over_draws_is_the_gradient(case):
     assert "weights" not in gradient.explain()
 
 
+def test_scale_and_shift_of_a_norm_have_no_noise():
+    torch.manual_seed(0)
+    model = normalised().double()
+    x, y = torch.randn(6, 2, 8, 8, dtype=torch.float64), torch.randint(0, 3, (6,))
+    objective = cocd.trace(model, F.cross_entropy)
+    gradient = cocd.UnitGradient(objective, difference="central")
+    expected = autograd(model, F.cross_entropy, x, y)
+    gradient(objective(x, y))
+    for name in ("1.weight", "1.bias"):
+        torch.testing.assert_close(grads(model)[name], expected[name], rtol=1e-5, atol=1e-8)
+
+
 def test_stale_rows_decay_and_fresh_ones_take_their_place():
     model = mlp()
     x, y, _ = batch()

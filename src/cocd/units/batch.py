@@ -107,7 +107,7 @@ class Batch:
         if steps_on is not None:
             return self._by_chain(steps_on, layer, index, steps, central)
         parts = []
-        size = self._at_once(layer)
+        size = self.at_once(layer)
         for at, by in zip(torch.split(index, size), torch.split(steps, size), strict=True):
             flat = torch.zeros(len(at), sum(layer.sizes), dtype=layer.calls[0].output.dtype)
             flat.scatter_add_(1, at.flatten(1), by.to(flat.dtype).flatten(1))
@@ -115,6 +115,16 @@ class Batch:
             down = self.stacked(self._split(layer, -flat), pulls) if central else None
             parts.append(up - self.base if down is None else (up - down) / 2)
         return torch.cat(parts)
+
+    def changes_of(
+        self, layer: Layer, nudges: list[Tensor], pulls: dict[int, Tensor], central: bool
+    ) -> Tensor:
+        """(K, N): the same for whole outputs that are nudged, (K, ...) for each call."""
+        up = self.stacked(dict(zip(layer.sites, nudges, strict=True)), pulls)
+        if not central:
+            return up - self.base
+        down = self.stacked({s: -n for s, n in zip(layer.sites, nudges, strict=True)}, pulls)
+        return (up - down) / 2
 
     def _chain(self, layer: Layer) -> list[Step] | None:
         """The calls from a layer to the output, where patches can follow them."""
@@ -161,7 +171,7 @@ class Batch:
             for site, piece, layout in zip(layer.sites, pieces, layer.layouts, strict=True)
         }
 
-    def _at_once(self, layer: Layer) -> int:
+    def at_once(self, layer: Layer) -> int:
         calls = self.recording.calls
         largest = max(
             t.numel() for c in calls for t in tree_leaves(c.output) if isinstance(t, Tensor)

@@ -46,6 +46,16 @@ class Layout:
         along = each.repeat(self.spread) if self.minor else each.repeat_interleave(self.spread)
         return along.view([-1 if i == self.sample else 1 for i in range(len(self.shape))])
 
+    def spread_out(self, values: Tensor) -> Tensor:
+        """(K, N, U) in a shape that can be broadcast over K outputs."""
+        each = torch.arange(self.samples)
+        owners = each.repeat(self.spread) if self.minor else each.repeat_interleave(self.spread)
+        found = values[:, owners]
+        if self.unit < self.sample:
+            found = found.transpose(1, 2)
+        sides = [size if i in (self.sample, self.unit) else 1 for i, size in enumerate(self.shape)]
+        return found.reshape(len(values), *sides)
+
     @property
     def units(self) -> int:
         return self.shape[self.unit]
@@ -124,6 +134,11 @@ class Layer:
             p.shape[self.rows[n] % len(p.shape)] != self.units
             for n, p in self.calls[0].parameters.items()
         )
+
+    @property
+    def plain(self) -> bool:
+        """Has each parameter one number for each unit?"""
+        return all(p.shape == (self.units,) for p in self.calls[0].parameters.values())
 
     def index(self, units: Tensor, cells: Tensor) -> Tensor:
         """Flat positions in all outputs, one after the other: (K, E), (K, E, N) -> (K, E, N)."""

@@ -59,6 +59,8 @@ class Probing:
         self, batch: Batch, layer: Layer, units: Tensor, pulls: Pulls, generator: torch.Generator
     ) -> tuple[Fresh, int]:
         """New slopes of these units, and the passes that they took."""
+        if layer.rule.effects is not None and layer.cells > 1 and layer.plain:
+            return self._everywhere(batch, layer, units, pulls, generator)
         r = self.radius(layer)
         index, signs = self.nudges(layer, units, batch.samples, generator)
         changes = batch.changes(layer, index, signs * r, pulls, self.central)
@@ -70,6 +72,38 @@ class Probing:
         slopes = batch.slopes(layer, index, changes.unsqueeze(1) * signs * weight)
         kept = units[: len(units) * bool(good.all())] if self.directions else units[good]
         return Fresh(layer.key, kept, layer.rows, slopes), K * (2 if self.central else 1)
+
+    def _everywhere(
+        self, batch: Batch, layer: Layer, units: Tensor, pulls: Pulls, generator: torch.Generator
+    ) -> tuple[Fresh, int]:
+        """Parameters with one number for each unit, moved at all positions of a sample at once."""
+        assert layer.rule.effects is not None
+        r, U = self.radius(layer), layer.units
+        effects = [layer.rule.effects(site.arguments) for site in layer.calls]
+        K = self.directions or len(units)
+        which = torch.ones(K, 1, U) if self.directions else torch.eye(U)[units].unsqueeze(1)
+        good = torch.ones(K, dtype=torch.bool)
+        slopes = {}
+        held = any(site.statistics is not None for site in layer.calls)
+        for name in effects[0] if held else sorted(layer.calls[0].parameters):
+            signs = torch.randint(0, 2, (K, batch.samples, U), generator=generator) * 2 - 1
+            moves = signs * which
+            parts = []
+            for part in torch.split(moves, batch.at_once(layer)):
+                nudges = [
+                    layout.spread_out(part).to(effect[name].dtype) * (r * effect[name])
+                    for layout, effect in zip(layer.layouts, effects, strict=True)
+                ]
+                parts.append(batch.changes_of(layer, nudges, pulls, self.central))
+            changes = torch.cat(parts)
+            good &= changes.isfinite().all(1)
+            changes = torch.where(good.unsqueeze(1), changes, 0)
+            share = r * (K if self.directions else 1)
+            found = torch.einsum("kn,knu->u", changes, moves.to(changes.dtype)) / share
+            slopes[name] = found.to(layer.calls[0].output.dtype)
+        kept = units[: len(units) * bool(good.all())] if self.directions else units[good]
+        passes = K * len(slopes) * (2 if self.central else 1)
+        return Fresh(layer.key, kept, layer.rows, slopes), passes
 
     def weights(
         self, batch: Batch, evaluate: Evaluations, loss: float, name: str, index: Tensor,

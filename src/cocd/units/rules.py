@@ -17,6 +17,8 @@ from torch import Tensor
 
 # Arguments by name, slopes of the output -> slopes of the parameters, by argument name.
 Slopes = Callable[[Mapping[str, Any], Tensor], dict[str, Tensor]]
+Effects = Callable[[Mapping[str, Any]], dict[str, Tensor]]
+Normal = Callable[[Mapping[str, Any]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class UnitRule:
     parameters: dict[str, int]  # argument -> its dimension that runs over units
     dim: int  # of the output, which runs over units
     slopes: Slopes
+    # Where a parameter has one number for each unit: how the output changes with it.
+    effects: Effects | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name."""
@@ -38,7 +42,11 @@ RULES: dict[Any, UnitRule] = {}
 
 
 def unit(
-    *targets: Any, arguments: str, parameters: Mapping[str, int], dim: int = -1
+    *targets: Any,
+    arguments: str,
+    parameters: Mapping[str, int],
+    dim: int = -1,
+    effects: Effects | None = None,
 ) -> Callable[[Slopes], Slopes]:
     """Register what slopes of the output say about parameters, for a function.
 
@@ -51,6 +59,8 @@ def unit(
         parameters: arguments that may be parameters, and which of their dimensions runs over
             units (where it has another size, all units are probed together).
         dim: the dimension of the output that runs over units.
+        effects: for parameters with one number for each unit, how the output changes with each,
+            by argument name; they are then moved at all positions at once, without any noise.
 
     >>> import torch, cocd
     >>> @cocd.rules.unit(torch.addcmul, arguments="input tensor1 tensor2",
@@ -62,7 +72,9 @@ def unit(
     def register(slopes: Slopes) -> Slopes:
         for target in targets:
             name = str(getattr(target, "__name__", target))
-            RULES[target] = UnitRule(name, tuple(arguments.split()), dict(parameters), dim, slopes)
+            RULES[target] = UnitRule(
+                name, tuple(arguments.split()), dict(parameters), dim, slopes, effects
+            )
         return slopes
 
     return register
@@ -188,61 +200,71 @@ def _conv_transposed(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tenso
     }
 
 
-# --- normalisation, element by element -----------------------------------------------------------
+# --- normalisation ----------------------------------------------------------------------------
 
 
-def _affine(call: Mapping[str, Any], slopes: Tensor, normal: Tensor) -> dict[str, Tensor]:
-    """Of scale and shift per channel, the second dimension."""
-    return {
-        name: found.transpose(0, 1).flatten(1).sum(1)
-        for name, found in (("weight", slopes * normal), ("bias", slopes))
-    }
+def affine(*targets: Any, arguments: str, dim: int = -1) -> Callable[[Normal], Normal]:
+    """Register a normalisation with a scale and a shift for each unit.
+
+    The rule gives the normalised input, before both.
+    """
+
+    def register(normal: Normal) -> Normal:
+        def effects(call: Mapping[str, Any]) -> dict[str, Tensor]:
+            found = normal(call)
+            return {"weight": found, "bias": torch.ones_like(found)}
+
+        @unit(*targets, arguments=arguments, parameters={"weight": -1, "bias": -1}, dim=dim,
+              effects=effects)  # fmt: skip
+        def slopes(call: Mapping[str, Any], d: Tensor) -> dict[str, Tensor]:
+            shape = torch.Size(call.get("normalized_shape", (d.shape[dim],)))
+            other = d.dim() - 1 if dim == -1 else dim
+            return {
+                name: (d * effect).movedim(other, -1).sum_to_size(shape)
+                for name, effect in effects(call).items()
+            }
+
+        return normal
+
+    return register
 
 
-def _shifted(call: Mapping[str, Any], slopes: Tensor, normal: Tensor) -> dict[str, Tensor]:
-    """Of scale and shift per element of the last dimensions."""
-    shape = torch.Size(call["normalized_shape"])
-    return {"weight": (slopes * normal).sum_to_size(shape), "bias": slopes.sum_to_size(shape)}
+@affine(F.layer_norm, arguments="input normalized_shape weight bias eps")
+def _layer_norm(call: Mapping[str, Any]) -> Tensor:
+    return F.layer_norm(call["input"], call["normalized_shape"], eps=call.get("eps", 1e-5))
 
 
-@unit(F.layer_norm, arguments="input normalized_shape weight bias eps",
-      parameters={"weight": -1, "bias": -1})  # fmt: skip
-def _layer_norm(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
-    normal = F.layer_norm(call["input"], call["normalized_shape"], eps=call.get("eps", 1e-5))
-    return _shifted(call, slopes, normal)
+@affine(F.rms_norm, arguments="input normalized_shape weight eps")
+def _rms_norm(call: Mapping[str, Any]) -> Tensor:
+    return F.rms_norm(call["input"], call["normalized_shape"], eps=call.get("eps"))
 
 
-@unit(F.rms_norm, arguments="input normalized_shape weight eps", parameters={"weight": -1})
-def _rms_norm(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
-    normal = F.rms_norm(call["input"], call["normalized_shape"], eps=call.get("eps"))
-    return _shifted(call, slopes, normal)
+@affine(F.group_norm, arguments="input num_groups weight bias eps", dim=1)
+def _group_norm(call: Mapping[str, Any]) -> Tensor:
+    return F.group_norm(call["input"], call["num_groups"], eps=call.get("eps", 1e-5))
 
 
-@unit(F.group_norm, arguments="input num_groups weight bias eps",
-      parameters={"weight": 0, "bias": 0}, dim=1)  # fmt: skip
-def _group_norm(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
-    normal = F.group_norm(call["input"], call["num_groups"], eps=call.get("eps", 1e-5))
-    return _affine(call, slopes, normal)
-
-
-@unit(F.instance_norm,
-      arguments="input running_mean running_var weight bias use_input_stats momentum eps",
-      parameters={"weight": 0, "bias": 0}, dim=1)  # fmt: skip
-def _instance_norm(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+@affine(
+    F.instance_norm, dim=1,
+    arguments="input running_mean running_var weight bias use_input_stats momentum eps",
+)  # fmt: skip
+def _instance_norm(call: Mapping[str, Any]) -> Tensor:
     if not call.get("use_input_stats", True):
         raise NotImplementedError
-    normal = F.instance_norm(call["input"], eps=call.get("eps", 1e-5))
-    return _affine(call, slopes, normal)
+    return F.instance_norm(call["input"], eps=call.get("eps", 1e-5))
 
 
-@unit(F.batch_norm, arguments="input running_mean running_var weight bias training momentum eps",
-      parameters={"weight": 0, "bias": 0}, dim=1)  # fmt: skip
-def _batch_norm(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+@affine(
+    F.batch_norm, dim=1,
+    arguments="input running_mean running_var weight bias training momentum eps",
+)  # fmt: skip
+def _batch_norm(call: Mapping[str, Any]) -> Tensor:
     training, eps = call.get("training", False), call.get("eps", 1e-5)
     mean, var = (None, None) if training else (call["running_mean"], call["running_var"])
-    return _affine(
-        call, slopes, F.batch_norm(call["input"], mean, var, None, None, training, 0.0, eps)
-    )
+    return F.batch_norm(call["input"], mean, var, None, None, training, 0.0, eps)
+
+
+# --- element by element -----------------------------------------------------------------------
 
 
 @unit(F.prelu, torch.prelu, arguments="input weight", parameters={"weight": 0}, dim=1)
