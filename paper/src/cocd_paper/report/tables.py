@@ -102,6 +102,7 @@ def compared(title: str, series: Sequence[Series]) -> Table:
 _MEASURES = (
     *("n", "parameters", "compute_budget", "error", "minibatch_error", "bound"),
     *("weight_bytes", "state_bytes", "tensor_peak_bytes", "peak_bytes"),
+    *("cocd_over_bccd", "lower_quartile", "upper_quartile", "cocd_ms", "bccd_ms"),
 )
 
 
