@@ -239,6 +239,32 @@ def test_parameters_without_a_rule_are_probed_as_weights():
         torch.testing.assert_close(slope, expected[name], rtol=1e-5, atol=1e-7)
 
 
+class Unseen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(5, 3)
+        self.scale = nn.Parameter(torch.ones(3))
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        z = self.first(x).numpy() * self.scale.detach().numpy()  # out of torch's sight
+        return torch.from_numpy(z) + 0 * x[:, :3]
+
+
+def test_parameters_that_are_read_out_of_sight_are_probed_as_weights():
+    torch.manual_seed(0)
+    model = Unseen().double()
+    x, y, _ = batch()
+    objective = cocd.trace(model, F.mse_loss)
+    gradient = cocd.UnitGradient(objective, difference="central")
+    with torch.no_grad():
+        expected = 2 * ((model(x) - y) * model.first(x)).mean(0) / 3
+    gradient(objective(x, y))
+    torch.testing.assert_close(model.scale.grad, expected, rtol=1e-5, atol=1e-8)
+    assert "weights" in gradient.explain()
+    assert not model.unused.grad.any()
+
+
 def test_a_run_resumes_to_the_bit():
     x, y, _ = batch(dtype=torch.float32)
     options = {"compute_budget": 5, "decay": 0.9}

@@ -6,6 +6,8 @@ import threading
 
 # Those of `signal` turn every number into an enum and back, which takes ten times as long.
 from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found]
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -43,6 +45,16 @@ class Interrupts:
         signal(SIGINT, previous)
         if self.waiting is not None and not isinstance(value, KeyboardInterrupt):
             previous(*self.waiting)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """A SIGINT may arrive inside: nothing is changed there."""
+        self.deliver()
+        self.window = True
+        try:
+            yield
+        finally:
+            self.window = False
 
     def deliver(self) -> None:
         """Let a waiting SIGINT through, at a moment when an exception finds nothing changed."""

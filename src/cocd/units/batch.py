@@ -109,8 +109,8 @@ class Batch:
         parts = []
         size = self.at_once(layer)
         for at, by in zip(torch.split(index, size), torch.split(steps, size), strict=True):
-            flat = torch.zeros(len(at), sum(layer.sizes), dtype=layer.calls[0].output.dtype)
-            flat.scatter_add_(1, at.flatten(1), by.to(flat.dtype).flatten(1))
+            flat = layer.calls[0].output.new_zeros(len(at), sum(layer.sizes))
+            flat.scatter_add_(1, at.flatten(1).to(flat.device), by.to(flat).flatten(1))
             up = self.stacked(self._split(layer, flat), pulls)
             down = self.stacked(self._split(layer, -flat), pulls) if central else None
             parts.append(up - self.base if down is None else (up - down) / 2)
@@ -129,7 +129,12 @@ class Batch:
     def _chain(self, layer: Layer) -> list[Step] | None:
         """The calls from a layer to the output, where patches can follow them."""
         x = layer.calls[0].output
-        if layer.key in self.unchained or len(layer.calls) > 1 or x.dim() not in (2, 4):
+        if (
+            layer.key in self.unchained
+            or len(layer.calls) > 1
+            or x.dim() not in (2, 4)
+            or not x.is_cpu
+        ):
             return None
         if layer.layouts[0].unit != 1 or layer.layouts[0].spread != 1:
             return None
@@ -162,7 +167,7 @@ class Batch:
                 return found
         flat = torch.zeros(sum(layer.sizes), dtype=torch.float64)
         flat.scatter_add_(0, index.flatten(), d.flatten())
-        return layer.slopes(flat.to(x.dtype))
+        return layer.slopes(flat.to(x))
 
     def _split(self, layer: Layer, flat: Tensor) -> dict[int, Tensor]:
         pieces = torch.split(flat, layer.sizes, 1)
@@ -177,6 +182,10 @@ class Batch:
             t.numel() for c in calls for t in tree_leaves(c.output) if isinstance(t, Tensor)
         )
         return max(1, min(256, _MEMORY // (4 * max(largest, sum(layer.sizes)))))
+
+    def unseen(self) -> list[str]:
+        """Parameters that no call was seen to read."""
+        return [name for name in self.parameters if name not in self.recording.seen]
 
     def forget(self) -> None:
         """Let the activations go."""

@@ -28,24 +28,24 @@ def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
     if len(layer.calls) > 1:  # a step also moves the inputs of later calls: second order
         radius /= 100
     steps = _steps(batch, layer, radius, generator)
-    moved, slopes = [], []
+    shifts, slopes = [], []
     for site in layer.calls:
-        with _moved(batch, steps):
+        with moved(batch, steps):
             again = site.again()
-        moved.append(again - site.again())
+        shifts.append(again - site.again())
         slopes.append(torch.randn(again.shape, generator=generator).to(again))
     if layer.calls[0].parameters:
-        problem = _not_transposed(layer, steps, moved, slopes)
+        problem = _not_transposed(layer, steps, shifts, slopes)
         if problem:
             return problem, 0
     else:
-        moved = [radius * torch.sign(d) for d in slopes]
-    nudges = dict(zip(layer.sites, moved, strict=True))
+        shifts = [radius * torch.sign(d) for d in slopes]
+    nudges = dict(zip(layer.sites, shifts, strict=True))
     here = batch.losses(Nudges(nudges)) - batch.base
     _refuse_coupling(batch, layer, nudges)
     if not steps or _used_elsewhere(batch, layer):
         return "", 2
-    with _moved(batch, steps):
+    with moved(batch, steps):
         there = batch.losses(Nudges({})) - batch.base
     size = float(there.abs().max())
     if not float((here - there).abs().max()) <= 2e-2 * size + _noise(batch, layer):
@@ -57,7 +57,7 @@ def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
 
 
 def _not_transposed(
-    layer: Layer, steps: dict[str, Tensor], moved: list[Tensor], slopes: list[Tensor]
+    layer: Layer, steps: dict[str, Tensor], shifts: list[Tensor], slopes: list[Tensor]
 ) -> str:
     """<slopes of the parameters, their step> must be <slopes of the output, its step>."""
     found = layer.slopes(torch.cat([d.reshape(-1) for d in slopes]))
@@ -66,7 +66,7 @@ def _not_transposed(
         if name not in found or found[name].shape != torch.Size(parameter.shape):
             return f"its rule gives no slopes of {name} in its shape"
         by_rule += float((found[name].double() * parameter.of(steps[parameter.name])).sum())
-    products = [d.double() * m for d, m in zip(slopes, moved, strict=True)]
+    products = [d.double() * m for d, m in zip(slopes, shifts, strict=True)]
     by_call = float(sum(p.sum() for p in products))
     size = float(sum(p.square().sum() for p in products)) ** 0.5
     if not abs(by_rule - by_call) <= 2e-2 * size + 1e-12:
@@ -124,7 +124,7 @@ def _steps(
 
 
 @contextmanager
-def _moved(batch: Batch, steps: dict[str, Tensor]) -> Iterator[None]:
+def moved(batch: Batch, steps: dict[str, Tensor]) -> Iterator[None]:
     """With parameters moved; what stood there is written back bit for bit."""
     saved = {name: batch.parameters[name].detach().clone() for name in steps}
     try:

@@ -15,8 +15,9 @@ from .batch import Batch
 from .layers import Layer
 from .memory import Fresh
 
-_RADIUS = {torch.float64: 1e-4}  # of the output's root mean square; wider where rounding is
-_WIDE = 1e-2
+# Of the output's root mean square: wider where rounding is.
+_RADIUS = {torch.float64: 1e-4, torch.float32: 1e-2}
+_WIDE = 0.1
 
 Pulls = dict[int, Tensor]  # of batch norms, by site: see `pull`
 

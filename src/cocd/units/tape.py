@@ -268,8 +268,14 @@ def _flat(value: Any) -> list[Any]:
     return [value]
 
 
-class Diverged(Exception):
+class Diverged(ValueError):
     """The forward did not make the calls that it made when it was recorded."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the model's forward does not repeat itself ({what}); unit probes need one that makes "
+            "the same calls for the same batch; use cocd.CoCD or cocd.AutoCoCD for this model"
+        )
 
 
 @dataclass

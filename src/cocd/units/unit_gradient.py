@@ -185,7 +185,6 @@ class UnitGradient:
         pulls: Pulls = {}
         for layer in layers:
             pull(layer, self._memory.of(layer.key), pulls)
-        evaluate.interrupts.window = True  # nothing is changed until all probes are made
         # From the last layer to the first: what batch norms pull is known before it is needed.
         for group, units in zip(reversed(groups), reversed(due), strict=True):
             if not len(units):
@@ -193,11 +192,11 @@ class UnitGradient:
             if isinstance(group, str):
                 new = probing.weights(batch, evaluate, loss, group, units, self._generator)
             else:
-                new, passes = probing.units(batch, group, units, pulls, self._generator)
+                with evaluate.interrupts.allowed():
+                    new, passes = probing.units(batch, group, units, pulls, self._generator)
                 evaluate.charge(passes)
                 pull(group, new.into(self._memory.of(group.key)), pulls)
             fresh.append(new)
-        evaluate.interrupts.window = False
         skipped = sum(map(len, due)) - sum(len(new.units) for new in fresh)
         return Found(groups, without, fresh, skipped, cursor)
 

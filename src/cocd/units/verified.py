@@ -9,9 +9,10 @@ import torch
 from ..errors import EngineWarning
 from ..parts.warn import warn
 from .batch import Batch
-from .checks import Coupled, problem_with
+from .checks import Coupled, moved, problem_with
 from .layers import Layer, layers_of
 from .probing import Probing
+from .tape import Nudges
 
 
 class Verified:
@@ -21,6 +22,7 @@ class Verified:
         self.checks = 0  # evaluations that this took
         self._problems: dict[str, str] = {}  # layer -> what is wrong with it, or nothing
         self._layouts: dict[str, int] = {}  # layer -> which of the candidates is right
+        self._matters: dict[str, bool] = {}  # parameters that no call was seen to read
         self.unchained: set[str] = set()  # layers that patches cannot follow
 
     def layers(self, batch: Batch, probing: Probing) -> tuple[list[Layer], dict[str, str]]:
@@ -35,12 +37,25 @@ class Verified:
         for layer in layers:
             if problem := self._problems[layer.key]:
                 without |= dict.fromkeys(layer.parameters, problem)
+        without |= dict.fromkeys(self._read_unseen(batch), "what reads it is not seen")
         sound = [
             layer
             for layer in layers
             if not layer.parameters or any(name not in without for name in layer.parameters)
         ]
         return sound, without
+
+    def _read_unseen(self, batch: Batch) -> list[str]:
+        """Parameters that matter although no call was seen to read them."""
+        unseen = batch.unseen()
+        for name in unseen:
+            if name not in self._matters:
+                step = torch.full_like(batch.parameters[name], 0.01)
+                with moved(batch, {name: step}):
+                    changed = batch.losses(Nudges({})) - batch.base
+                self._matters[name] = bool(changed.any())
+                self.checks += 1
+        return [name for name in unseen if self._matters[name]]
 
     def _found(self, batch: Batch) -> tuple[list[Layer], dict[str, str]]:
         return layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
@@ -97,10 +112,12 @@ class Verified:
             "checks": self.checks,
             "problems": dict(self._problems),
             "layouts": dict(self._layouts),
+            "matters": dict(self._matters),
             "unchained": sorted(self.unchained),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.checks = int(state["checks"])
         self._problems, self._layouts = dict(state["problems"]), dict(state["layouts"])
+        self._matters = dict(state["matters"])
         self.unchained = set(state["unchained"])
