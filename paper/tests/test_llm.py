@@ -103,7 +103,8 @@ def test_unknown_method_is_refused(materials):
 
 def test_command_makes_every_row_once_and_shows_the_best_rate(files, tmp_path, capsys):
     options = ["llm", "--subset", "head", "--method", "mezo", "auto", "--evaluations", "20"]
-    options += ["--rows", str(tmp_path / "rows.jsonl"), "--model", str(files / "model.bin")]
+    options += ["--rows", str(tmp_path / "rows.jsonl")]
+    options += ["--model", str(files / "model.bin")]
     options += ["--tokenizer", str(files / "tokenizer.bin"), "--trec", str(files)]
     assert main(options) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
@@ -111,7 +112,10 @@ def test_command_makes_every_row_once_and_shows_the_best_rate(files, tmp_path, c
     assert len(tuned) == len(plan.GRID) + 2 and all(row["test"] is None for row in tuned)
     (run,) = [row for row in rows if row["method"] == "mezo" and not row["tuning"]]
     assert run["lr"] == table.best(tuned)["lr"]
-    assert main(options) == 0 and main([*options[:6], "--table"]) == 0
+    figure = tmp_path / "curves.svg"
+    shown = ["llm", "--subset", "head", *options[-8:-6], "--table", "--figure", str(figure)]
+    assert main(options) == 0 and main(shown) == 0
+    assert figure.read_text().count("<path") > 10
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == len(rows)
     assert "| head, last two norms |" in capsys.readouterr().out
 

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
     parser.add_argument("--evaluations", type=int, default=plan.EVALUATIONS)
     parser.add_argument("--table", action="store_true", help="show the rows there are, run nothing")
+    parser.add_argument("--figure", type=Path, help="draw the first of the subsets as SVG")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,11 +46,18 @@ def run(args: argparse.Namespace) -> int:
                 rows[row.key] = found = train(row, materials)
                 with args.rows.open("a") as file:
                     file.write(json.dumps(found) + "\n")
-                print(f"{row.key}: {found['loss']} dev {found['dev']} {found['seconds']} s")
+                print(
+                    f"{row.key}: {found['loss']} dev {found['dev']} {found['seconds']} s",
+                    flush=True,
+                )
 
         for subset, method in plan.pairs(args.subset, args.method):
             make_pair(subset, method, args.evaluations, args.seed, rows, make)
     print(table(list(rows.values())))
+    if args.figure:
+        from .figure import draw
+
+        draw(list(rows.values()), args.subset[0], args.figure)
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention, silu
@@ -110,6 +112,7 @@ class Tail(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Logits of the label words."""
+        block: Any
         for i, block in enumerate(self.blocks):
             if i == 0 and self.start % 1:
                 x = block.feed(x)

@@ -18,6 +18,8 @@ from .subsets import Subset
 _BUDGET = 16  # coordinates a step, where the method does not settle it
 _RADIUS = 0.1  # of coordinate probes
 
+_TRACED = ("auto", "coherent", "random", "cocd")  # they probe coordinates
+
 Inputs = tuple[Tensor, ...]
 
 
@@ -33,10 +35,10 @@ class Method(Protocol):
 
 
 class Forward:
-    """Any method of the library, on a traced objective."""
+    """Any method of the library, on a traced objective or an ordinary closure."""
 
-    def __init__(self, objective: cocd.Objective, steps: Steps) -> None:
-        self.objective, self.steps = objective, steps
+    def __init__(self, steps: Steps, model: nn.Module, objective: cocd.Objective | None) -> None:
+        self.steps, self.model, self.objective = steps, model, objective
 
     @property
     def evaluations(self) -> int:
@@ -45,7 +47,10 @@ class Forward:
 
     def step(self, inputs: Inputs, labels: Tensor) -> None:
         """One step."""
-        self.steps(self.objective(inputs[0] if len(inputs) == 1 else inputs, labels))
+        if self.objective is None:
+            self.steps(lambda: cross_entropy(self.model(*inputs), labels))
+        else:
+            self.steps(self.objective(inputs[0] if len(inputs) == 1 else inputs, labels))
 
 
 class Adam:
@@ -103,6 +108,8 @@ def make(
     if name in ("forward", "adam"):
         return (ForwardGradient if name == "forward" else Adam)(model, parameters, lr)
     objective = cocd.trace(model, cross_entropy)
+    # Where the trained layers are nearly all that is left of the model, tracing saves nothing.
+    traced = objective if name in _TRACED and not subset.start % 1 else None
     estimators: dict[str, Callable[[], Any]] = {
         "units": lambda: cocd.UnitGradient(objective, seed=seed),
         "samples": lambda: cocd.UnitGradient(objective, directions=1, seed=seed),
@@ -110,7 +117,8 @@ def make(
     }
     if name in estimators:
         adam = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
-        return Forward(objective, Steps(adam, estimators[name]()))
+        units = objective if name in ("units", "samples") else traced
+        return Forward(Steps(adam, estimators[name]()), model, units)
     optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
         "auto": lambda: cocd.AutoCoCD(parameters, max_evaluations=evaluations),
         "mezo": lambda: baselines.MeZO(parameters, lr=lr, eps=subset.eps, seed=seed),
@@ -124,4 +132,4 @@ def make(
     }
     if name not in optimizers:
         raise ValueError(f"method must be one of those of the plan, got {name!r}")
-    return Forward(objective, Steps(optimizers[name]()))
+    return Forward(Steps(optimizers[name]()), model, traced)

@@ -71,11 +71,12 @@ class Cached:
 @torch.no_grad()
 def _below(model: Llama, tokens: Tensor, mask: Tensor, start: float) -> Tensor:
     """The activations at `start`."""
-    x = model.embedding(tokens)
+    x: Tensor = model.embedding(tokens)
+    block: Any
     for block in list(model.blocks)[: int(start)]:
         x = block(x, mask)
     if start % 1:
-        block: Any = model.blocks[int(start)]
+        block = model.blocks[int(start)]
         x = block.attend(x, mask, only_last=True)
     return x
 
