@@ -403,7 +403,7 @@ def test_damaged_states_are_refused():
     for wrong, word in [
         ({}, "not that of"),
         (None, "not that of"),
-        ({**state, "version": 2}, "version 2"),
+        ({**state, "version": 9}, "version 9"),
         ({**state, "method": "Auto"}, "method='Auto'"),
         ({**state, "rule": {**state["rule"], "x": np.zeros(5)}}, "damaged"),
         ({**state, "rule": {}}, "damaged"),

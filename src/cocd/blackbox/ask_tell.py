@@ -21,7 +21,18 @@ from .arguments import (
 from .executors.engine import FAILURES
 from .methods.plain import Plain
 from .methods.rule import FTOL, Matrix, Points, Rule, Vector, holds
-from .phase import CONVERGED, FAILED, MAXFEV, MAXITER, RUNNING, STUCK, VERSION, Phase, refuse_state
+from .phase import (
+    CONVERGED,
+    FAILED,
+    MAXFEV,
+    MAXITER,
+    RUNNING,
+    STUCK,
+    VERSION,
+    Books,
+    Phase,
+    refuse_state,
+)
 
 UNBOUNDED = 1e250  # below minus this there is no minimum that float64 could reach
 EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
@@ -95,6 +106,8 @@ class AskTell:
         else:
             self._rule = Plain(start, bounds=box, rng=generator, **options)
         self._best, self._fun = start.copy(), np.nan
+        self._first = np.nan  # f(x0)
+        self._final: tuple[Vector, float] | None = None  # with noise: the last look
         self._nfev = self._nfailed = self._streak = 0
         self._status, self._message = RUNNING, _UNDER_WAY
         self._phase: Phase | None = None
@@ -109,13 +122,24 @@ class AskTell:
 
     @property
     def x(self) -> NDArray[np.float64]:
-        """The best point seen so far, x0 before there is one; in the shape of x0."""
-        return self._best.reshape(self._shape).copy()
+        """The best point seen so far, x0 before there is one; in the shape of x0.
+
+        Of a function with noise that is where averages led: the lowest single value is luck.
+        """
+        return self._report[0].reshape(self._shape).copy()
 
     @property
     def fun(self) -> float:
-        """Its value, NaN before there is one."""
-        return float(self._fun)
+        """Its value, NaN before there is one; with noise the mean of its values."""
+        return float(self._report[1])
+
+    @property
+    def _report(self) -> tuple[Vector, float]:
+        if self._final is not None:
+            return self._final
+        averaged = self._rule.averaged
+        better = averaged is not None and averaged[1] <= self._first
+        return averaged if averaged is not None and better else (self._best, self._fun)
 
     @property
     def nfev(self) -> int:
@@ -190,6 +214,8 @@ class AskTell:
     def _learn(self, points: Points, rows: NDArray[np.intp], new: Vector) -> None:
         self._nfev += len(new)
         self._nfailed += int(np.isnan(new).sum())
+        if np.isnan(self._first) and 0 in rows.tolist():
+            self._first = float(new[rows == 0][0])
         if np.isnan(new).all():
             return
         k = int(np.nanargmin(new))
@@ -201,6 +227,9 @@ class AskTell:
         for failed in np.isnan(phase.values).tolist():
             self._streak = self._streak + 1 if failed else 0
         if phase.last:
+            values = phase.values[np.isfinite(phase.values)]
+            if self._rule.averaged is not None and len(values) and values.mean() <= self._first:
+                self._final = np.array(phase.points[0]), float(values.mean())
             self._finish(*self._verdict)
             return
         try:
@@ -215,15 +244,18 @@ class AskTell:
         self._status, self._asked = RUNNING, False
         self._verdict = self._judge()
         if self._verdict[0] == RUNNING:
-            # One evaluation is kept for the last iterate, which nobody would see otherwise.
-            limit = None if self._maxfev is None else self._maxfev - self._nfev - 1
+            # Some evaluations are kept for the last iterate, which nobody would see otherwise.
+            left = None if self._maxfev is None else self._maxfev - self._nfev
+            limit = None if left is None else max(0, left - self._rule.looks)
             if len(points := self._rule.ask(limit)):
                 self._phase = Phase.of(points, limit, last=False, opening=not self._nfev)
                 return
             self._verdict = MAXFEV, f"stopped at maxfev={self._maxfev}"
-        fits = self._maxfev is None or self._nfev < self._maxfev
-        if self._verdict[0] != FAILED and fits and not self._seen(before):
-            here = self._rule.x[None].copy()
+        looks = self._rule.looks
+        if self._maxfev is not None:
+            looks = min(looks, self._maxfev - self._nfev)
+        if self._verdict[0] != FAILED and looks > 0 and not self._seen(before):
+            here = np.repeat(self._rule.x[None], looks, axis=0)
             self._phase = Phase.of(here, None, last=True, opening=not self._nfev)
         else:
             self._finish(*self._verdict)
@@ -243,12 +275,16 @@ class AskTell:
 
     def _seen(self, before: Points | None) -> bool:
         """Whether the current iterate has been evaluated."""
-        if not self._nfev:
+        if not self._nfev or self._rule.looks > 1:
             return False
         x = self._rule.x
         return np.array_equal(x, self._best) or (before is not None and holds(before, x))
 
     def _finish(self, status: int, message: str) -> None:
+        settled = self._rule.settled
+        if status == MAXFEV and settled is not None and self._fun >= settled.value:
+            # A test had held and the rest went into looking around: it holds for this point.
+            status, message = CONVERGED, f"{settled.why}; {message}"
         self._phase, self._status, self._message = None, status, message
 
     def stop(self, status: int, message: str) -> None:
@@ -267,6 +303,8 @@ class AskTell:
             "rule": self._rule.state_dict(),
             "best": self._best.copy(),
             "fun": float(self._fun),
+            "first": float(self._first),
+            "final": None if self._final is None else [self._final[0].copy(), self._final[1]],
             "counts": [self._nfev, self._nfailed, self._streak],
             "verdict": list(self._verdict),
             "end": [self._status, self._message],
@@ -284,18 +322,21 @@ class AskTell:
         backup = self._rule.state_dict()
         try:
             self._rule.load_state_dict(state["rule"])
-            best, fun = np.array(state["best"], dtype=np.float64), float(state["fun"])
-            nfev, nfailed, streak = map(int, state["counts"])
-            (verdict, why), (status, message) = state["verdict"], state["end"]
-            other = state["limits"] != [self._maxfev, self._maxiter] and verdict in _LIMITS
+            books = Books.read(state, len(self._best))
+            other = state["limits"] != [self._maxfev, self._maxiter]
+            other = other and books.verdict[0] in _LIMITS
             saved, asked = state["phase"], bool(state["asked"])
-            over = saved is None or (other and saved["last"])
+            over = saved is None or (other and bool(saved["last"]))
             phase = None if over else Phase.restored(saved, self._rule)
+            if saved is None and books.end[0] == RUNNING:
+                raise ValueError("a search under way without points")
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             self._rule.load_state_dict(backup)
             raise ValueError(f"state is damaged: {error!r}") from None
-        self._best, self._fun, self._phase, self._asked = best, fun, phase, asked
-        self._nfev, self._nfailed, self._streak = nfev, nfailed, streak
-        self._verdict, self._status, self._message = (int(verdict), str(why)), status, message
+        self._best, self._fun, self._first = books.best, books.fun, books.first
+        self._nfev, self._nfailed, self._streak = books.counts
+        self._verdict, (self._status, self._message) = books.verdict, books.end
+        self._phase, self._asked, self._final = phase, asked, books.final
         if other and over:
+            self._final = None
             self._begin(None)

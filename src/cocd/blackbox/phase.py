@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from .methods.rule import Points, Rule, Vector
 
-VERSION = 1  # of the saved state
+VERSION = 2  # of the saved state
 
 RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOPPED = -1, 0, 1, 2, 3, 4, 5, 99
+
+_STATUS = (RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOPPED)
 
 
 class Phase(NamedTuple):
@@ -69,12 +71,61 @@ class Phase(NamedTuple):
     def restored(cls, state: dict[str, Any], rule: Rule) -> Phase:
         """The phase that was saved, of a rule that has been restored."""
         last, limit = bool(state["last"]), state["limit"]
-        points = rule.x[None].copy() if last else rule.ask(limit)
+        if limit is not None and not (isinstance(limit, int) and limit >= 0):
+            raise ValueError(f"limit is {limit!r}")
+        count = len(state["values"]) if last else 0
+        points = np.repeat(rule.x[None], count, axis=0) if last else rule.ask(limit)
         values = np.array(state["values"], dtype=np.float64)
         told = np.array(state["told"], dtype=np.bool_)
         if values.shape != (len(points),) or told.shape != (len(points),):
             raise ValueError(f"{len(values)} answers for {len(points)} points")
+        if told.all():
+            raise ValueError("a phase with all its answers that is not over")
+        if np.isfinite(values[~told]).any() or np.isinf(values).any():
+            raise ValueError("values that have not been told, or are infinite")
         return cls(points, limit, last, bool(state["opening"]), values, told)
+
+
+class Books(NamedTuple):
+    """What a search counts and knows beside its rule."""
+
+    best: Vector
+    fun: float
+    first: float
+    counts: tuple[int, int, int]
+    verdict: tuple[int, str]
+    end: tuple[int, str]
+    final: tuple[Vector, float] | None
+
+    @classmethod
+    def read(cls, state: dict[str, Any], n: int) -> Books:
+        """From a saved state, with each value looked at."""
+
+        def vector(value: Any) -> Vector:
+            found = np.array(value, dtype=np.float64)
+            if found.shape != (n,) or not np.isfinite(found).all():
+                raise ValueError("a point that is not finite or of another shape")
+            return found
+
+        def verdict(pair: Any) -> tuple[int, str]:
+            status, message = pair
+            if status not in _STATUS or not isinstance(message, str):
+                raise ValueError(f"status is {status!r}")
+            return int(status), message
+
+        nfev, nfailed, streak = counts = tuple(state["counts"])
+        if not all(isinstance(k, int) for k in counts) or not 0 <= max(streak, nfailed) <= nfev:
+            raise ValueError(f"counts are {counts}")
+        final = state["final"]
+        return cls(
+            vector(state["best"]),
+            float(state["fun"]),
+            float(state["first"]),
+            (nfev, nfailed, streak),
+            verdict(state["verdict"]),
+            verdict(state["end"]),
+            None if final is None else (vector(final[0]), float(final[1])),
+        )
 
 
 def refuse_state(state: Any, method: str, settings: dict[str, Any]) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 from .methods.rule import Box, Matrix, Vector
 
 ROUNDING = float(np.finfo(np.float64).eps)
-_TABLE = 8  # values in the table of differences
+TABLE = 8  # values in the table of differences
 _SPACING = 1e-7  # between them, relative to the scale of x
-MEASUREMENTS = _TABLE + 2  # points that a measurement of the noise takes
+MEASUREMENTS = TABLE + 2  # points that a measurement of the noise takes
 
 
 def scales(x: Vector, box: Box | None) -> Vector:
@@ -48,7 +48,7 @@ def measuring_points(x: Vector, signs: Vector, box: Box | None) -> Matrix:
     bounds every coordinate goes to the side that has more room.
     """
     size = scales(x, box)
-    steps: Vector = np.concatenate([np.arange(_TABLE) * _SPACING, [0.5, 1.0]])
+    steps: Vector = np.concatenate([np.arange(TABLE) * _SPACING, [0.5, 1.0]])
     if box is None:
         direction = signs * size / np.sqrt(len(x))
         return np.add(x, np.outer(steps, direction))
@@ -63,7 +63,7 @@ def relative_noise(values: Vector) -> float:
 
     0 where no noise stands out of the rounding, or where evaluations failed.
     """
-    table, far = values[:_TABLE], values[_TABLE:]
+    table, far = values[:TABLE], values[TABLE:]
     if not np.isfinite(table).all():
         return 0.0
     reach = np.abs(far[np.isfinite(far)] - table[0])

@@ -27,6 +27,9 @@ class Plain:
     its roomier side alone, and iterates are clipped.
     """
 
+    settled = averaged = None
+    looks = 1
+
     def __init__(
         self,
         x0: Vector,

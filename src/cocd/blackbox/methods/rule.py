@@ -99,6 +99,13 @@ def some_of(points: Points, rows: Sequence[int]) -> Points:
     return points.take(rows) if isinstance(points, Probes) else points[list(rows)]
 
 
+class Settled(NamedTuple):
+    """A point where nothing near is lower: its value and what was found there, in one sentence."""
+
+    value: float
+    why: str
+
+
 class Rule(Protocol):
     """A method, turned inside out: it says which points it needs and learns their values.
 
@@ -114,6 +121,9 @@ class Rule(Protocol):
     nit: int  # whole steps made
     skipped: int  # estimates not stored because an evaluation failed
     converged: str  # why there is nothing more to gain, in one sentence, or ""
+    settled: Settled | None  # the last point where a test held, while the search looks further
+    averaged: tuple[Vector, float] | None  # with noise: the point to report, and its mean value
+    looks: int  # evaluations of the last iterate that tell what it is worth
 
     def ask(self, limit: int | None) -> Points:
         """The points of the current phase, at most `limit` of them.

@@ -1,0 +1,79 @@
+"""From a minimum to a better one: wide differences smooth, and the radius shrinks on the way.
+
+A central difference over a radius R sees the function averaged over R; ripples that are shorter
+cancel, the more so as each coordinate's radius is drawn anew each sweep. The minimum of what is
+left is followed by steps without comparisons of values (those see the ripples) while R shrinks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..sides import Sides
+from .rule import Points, Vector
+from .saving import fields, restore
+from .surface import Surface, differences, probes
+
+_SHRINK = 0.75  # the radius of a sweep, of the one before
+_LAST = 0.15  # of a coordinate's scale: where a descent takes over
+_SHARE = 0.7  # of the step to where the smoothed function is lowest
+_MEMORY = 3  # sweeps that curvatures are averaged over
+
+
+class Continuation:
+    """From x, the radius at first `width` times a coordinate's scale."""
+
+    def __init__(
+        self, surface: Surface, x: Vector, f: float, width: float, rng: np.random.Generator
+    ) -> None:
+        self.surface, self._rng = surface, rng
+        self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
+        self._size = surface.scales(x)
+        self._width = width
+        self._c = np.zeros(len(x))
+        self._seen = 0
+        self._draw()
+        self._sides: Sides
+
+    def _draw(self) -> None:
+        self._radii = self._width * self._size * self._rng.uniform(0.5, 1.5, len(self.x))
+
+    def ask(self, limit: int | None) -> Points:
+        """A whole sweep, or nothing."""
+        n = len(self.x)
+        if limit is not None and limit < 2 * n + 1:
+            return np.empty((0, n))
+        self._sides = self.surface.sides(np.arange(n), self.x, self._radii)
+        return probes(self.x, self._sides)
+
+    def tell(self, values: Vector) -> None:
+        """A step, and a smaller radius."""
+        f = float(values[0])
+        self.f = f if np.isfinite(f) else self.f
+        g, c, _ = differences(self._sides, self.f, values[1:])
+        g = np.where(np.isfinite(g), g, 0.0)
+        self._seen = min(self._seen + 1, _MEMORY)
+        self._c += np.where(np.isfinite(c), c - self._c, 0.0) / self._seen
+        h = self._sides.width / 2
+        # What all coordinates curve on the average keeps one that looks flat from running away.
+        bend = np.abs(self._c) + 0.3 * float(np.abs(self._c).mean()) + 1e-300
+        self.x = self.surface.inside(self.x + np.clip(-_SHARE * g / bend, -h, h))
+        self._width *= _SHRINK
+        self.steps += 1
+        if self._width < _LAST:
+            self.done = "the radius is small"
+        self._draw()
+
+    # --- saving --------------------------------------------------------------------------------
+
+    _FIELDS = ("x", "f", "steps", "skipped", "done", "_size", "_width", "_c", "_seen", "_radii")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return fields(self, self._FIELDS)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where another one stopped."""
+        restore(self, state, self._FIELDS)

@@ -1,0 +1,308 @@
+"""Downhill along differences, each step as long as a search finds it should be.
+
+A step is two or three phases: the probes of a block, three trial points along the direction, one
+more where a parabola through them is lowest. Along the whole vector (B = n) directions follow the
+curvature that the last steps have shown (`pairs`), or are conjugate where that does not pay; a
+block moves alone. `cocd.auto.direction` has the mechanism and why it is so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...auto.direction import Length, Search, scaled
+from ...errors import NonFiniteLoss
+from ...parts.schedule import Cyclic
+from ..radius import ROUNDING
+from ..sides import Sides
+from .pairs import Pairs
+from .rule import Points, Vector
+from .saving import fields, numbers, restore, search_of, search_state
+from .surface import Surface, differences, probes
+
+WIDE = 0.1  # the first radius, of a coordinate's scale: what is rough is smoothed
+_NARROWER = 0.25  # the radius after a step that failed, of what it was
+_WIDER = 4.0  # the radius on a plateau, times what it was, up to
+_WIDEST = 1e3  # this many times the scale
+_NARROW = 1e-3  # nothing is concluded before the radius has come down to this
+_FAR = 10.0  # no coordinate moves further than so many radii at once, nor
+_SCALE = 1.0  # than this many times its scale
+_PAID = 0.05  # of what the slope promised: pairs that bring less are set aside
+_REST = 5  # steps that they then rest
+_CLEAR = 3.0  # times the noise: what the lowest of a few values must gain
+_SWEEPS = 2  # without change
+
+
+class Descent:
+    """From x to where nothing near is lower; `done` says why it ended, or is empty."""
+
+    def __init__(self, surface: Surface, x: Vector, f: float, B: int, ftol: float) -> None:
+        n = len(x)
+        self.surface, self._ftol, self._B = surface, ftol, B
+        self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
+        self.enough = np.inf  # where slower progress than that towards it ends the descent
+        self.g, self.c = np.zeros(n), np.zeros(n)
+        self.pairs = Pairs(n)
+        self._schedule = Cyclic(n)
+        self._radius = WIDE  # of a coordinate's scale
+        self._length, self._own = Length(), Length()  # conjugate directions; pairs
+        self._rest = 0
+        self._d, self._before, self._power = np.zeros(n), np.zeros(n), 0.0
+        self._from: Vector | None = None  # where the last whole sweep was made, and its slopes
+        self._slopes = np.zeros(n)
+        self._search: Search | None = None
+        self._quasi = False
+        self._spare: tuple[float, Vector] = (np.inf, self.x.copy())  # the best probe of a step
+        self._recent: list[float] = []
+        self._first = f
+        self._plateau = False  # x is on one, and the radius was widened
+        self.lost = False  # in noise: what a step gains cannot be told
+
+    def inherit(self, c: Vector, pairs: Pairs) -> None:
+        """Go on with the curvature that another stage has found, at the least radius."""
+        self.c, self.pairs = c.copy(), pairs
+        self._radius = _NARROW
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def ask(self, limit: int | None) -> Points:
+        """Probes and trial points by turns."""
+        if self._search is None:
+            return self._probes(limit)
+        lengths = self._search.lengths
+        if limit is not None and limit < len(lengths):
+            return np.empty((0, len(self.x)))
+        return np.stack([self.surface.inside(self.x + s * self._d) for s in lengths])
+
+    def _probes(self, limit: int | None) -> Points:
+        B = self._B if limit is None else min(self._B, (limit - 1) // 2)
+        if B < 1:
+            return np.empty((0, len(self.x)))
+        block = np.concatenate([np.arange(*stretch) for stretch in self._schedule.next(B)])
+        self._sides = self.surface.sides(block, self.x, self._radii())
+        return probes(self.x, self._sides)
+
+    def _radii(self) -> Vector:
+        if self.surface.eps is not None:
+            return np.full(len(self.x), self.surface.eps)
+        least = self.surface.least(self.x, self.f, self.c)
+        return np.maximum(least, self._radius * self.surface.scales(self.x))
+
+    # --- learning ------------------------------------------------------------------------------
+
+    def tell(self, values: Vector) -> None:
+        """Learn from a phase and begin the next."""
+        if self._search is None:
+            self._propose(values)
+            return
+        self._search.learn([float(v) for v in values])
+        if not self._search.lengths:
+            self._settle(self._search)
+
+    def _propose(self, values: Vector) -> None:
+        """From differences to a direction."""
+        sides = self._sides
+        f = float(values[0])
+        self.surface.twice(self.f, f)
+        if not np.isfinite(f):  # it has been evaluated before: this time it failed
+            f = self.f
+        if not np.isfinite(f):
+            raise NonFiniteLoss("fun cannot be evaluated at the current point")
+        self.f = f
+        g, c, seen = differences(sides, f, values[1:])
+        good = np.isfinite(g)
+        self.skipped += int((~good).sum())
+        block = sides.block
+        self._keep_spare(sides, seen)
+        self._schedule.advance(len(block))
+        if 2 * good.sum() < len(good):  # that nothing is lower shows nothing here
+            self._recent = []
+            self._fail()
+            return
+        self.g[block] = np.where(good, g, 0.0)
+        self.c[block] = np.where(np.isfinite(c), c, np.where(good, self.c[block], 0.0))
+        if not (g[good].any() or self.c[block].any() or (seen != f).any()):
+            self._widen()
+            return
+        self._d = self._direction(block, sides.width)
+        slope = float(self.g[block] @ self._d[block])
+        if slope >= 0 or not np.isfinite(slope):
+            self._fail()
+            return
+        self._search = Search(f, slope, (self._own if self._quasi else self._length).value)
+
+    def _widen(self) -> None:
+        """Nothing differs within the radius: a plateau, unless it is one far and wide."""
+        x, eps = self.x, self.surface.eps
+        size, box = self.surface.scales(x), self.surface.box
+        far = _WIDEST * size if box is None else np.minimum(_WIDEST * size, box.upper - box.lower)
+        if eps is not None or (self._radii() >= far).all():
+            self._end(f"fun does not change within a radius of {float(self._radii().max()):g}")
+            return
+        self._radius *= _WIDER
+        self._plateau = True
+        self.steps += 1
+
+    def _keep_spare(self, sides: Sides, seen: Vector) -> None:
+        """The best of the probes, which a step that finds nothing can fall back on."""
+        lowest = np.where(np.isfinite(seen), seen, np.inf)
+        k, side = np.unravel_index(int(lowest.argmin()), lowest.shape)
+        point = self.x.copy()
+        end = (sides.up, sides.down)[side][k]
+        if np.isfinite(end):
+            point[sides.block[k]] = end
+        self._spare = (float(lowest[k, side]), point)
+
+    def _direction(self, block: Any, width: Vector) -> Vector:
+        """By pairs or conjugate where all of x was probed, else scaled by curvature alone."""
+        x, g, surface = self.x[block], self.g[block].copy(), self.surface
+        if surface.box is not None:  # what points out of the box stays
+            low, high = surface.box.lower[block], surface.box.upper[block]
+            g[(x <= low) & (g > 0) | (x >= high) & (g < 0)] = 0.0
+        noise = max(ROUNDING * max(abs(self.f), 1e-300), surface.noise)
+        floor = 8 * noise / (width / 2) ** 2
+        floor = np.maximum(floor, 1e-12 * np.abs(self.c).max(initial=1e-300))
+        whole = len(block) == len(self.x)
+        self._quasi = False
+        if whole:
+            self._learn_pair(noise / float(width.min()))
+            if self._rest:
+                self._rest -= 1
+            elif len(self.pairs):
+                d = self.pairs.direction(g, 1 / (np.abs(self.c) + floor))
+                if float(g @ d) < 0 and np.isfinite(d).all():
+                    self._quasi, self._power = True, 0.0
+                    reach = _FAR * surface.scales(self.x)
+                    return d * min(1.0, float((reach / np.maximum(np.abs(d), 1e-300)).min()))
+        # One by one: here a coordinate that is far off must not hold up the others.
+        reach = np.minimum(_FAR * width, _SCALE * surface.scales(self.x)[block])
+        p = np.clip(scaled(g, self.c[block], floor), -reach, reach)
+        d = np.zeros_like(self.x)
+        d[block] = p
+        power = -float(g @ p)
+        if whole:
+            change = float((g - self._before) @ -p)
+            beta = change / self._power if self._power > 0 else 0.0
+            if 0 < beta < 10 and float(g @ (p + beta * self._d)) < -1e-3 * power:
+                d += beta * self._d
+            self._before, self._power = g.copy(), power
+        return d
+
+    def _learn_pair(self, error: float) -> None:
+        """Of the last whole sweep and this one, if the slopes differ by more than their error."""
+        if self._from is not None:
+            y = self.g - self._slopes
+            if float(y @ y) > 4 * len(y) * error * error:
+                self.pairs.add(self.x - self._from, y)
+        self._from, self._slopes = self.x.copy(), self.g.copy()
+
+    def _settle(self, search: Search) -> None:
+        """Move to the best of what was seen, or make everything smaller."""
+        (self._own if self._quasi else self._length).learn(search.length, search.best)
+        spare, point = self._spare
+        lower = min(search.value, spare)
+        if self.f - lower < _CLEAR * self.surface.noise and len(self._sides.block) == len(self.x):
+            self.lost = True
+            return
+        if self._quasi and not self.f - search.value > -_PAID * search.slope * search.best:
+            self.pairs.clear()
+            self._rest, self._own = _REST, Length()
+        if not lower < self.f:
+            self._fail()
+            return
+        if search.value <= spare:
+            new = self.surface.inside(self.x + search.best * self._d)
+        else:
+            new = point
+            self._power = 0.0
+        moved = float(np.max(np.abs(new - self.x) / self.surface.scales(self.x)))
+        if self.surface.eps is None and search.best:
+            self._radius = float(np.clip(moved, _NARROWER * self._radius, self._radius))
+        self.x[:] = new
+        self.f = lower
+        self._plateau = False
+        self._finish()
+
+    def _fail(self) -> None:
+        """No point was lower."""
+        if self._plateau and len(self._sides.block) == len(self.x):
+            self._end(f"fun is flat here, and no lower within {float(self._radii().max()):.3g}")
+            return
+        self._power = 0.0
+        self._d[:] = 0.0
+        if self.surface.noise and len(self.x) == self._B:
+            self.lost = True
+        narrow = self.surface.eps is not None or bool(
+            np.all(self._radii() <= self.surface.least(self.x, self.f, self.c))
+        )
+        self._radius *= _NARROWER
+        self._finish(stuck=narrow)
+
+    def _finish(self, stuck: bool = False) -> None:
+        self._search = None
+        self.steps += 1
+        steps = _SWEEPS * -(-len(self.x) // self._B) + 2
+        self._recent = [*self._recent[1 - steps :], self.f]
+        if len(self._recent) < steps:
+            return
+        change = max(self._recent) - min(self._recent)
+        narrow = stuck or self.surface.eps is not None or self._radius < _NARROW
+        if narrow and change <= self._ftol * max(abs(self.f), min(1.0, self._first - self.f)):
+            self._end(f"fun changed by at most {change:.3g} over {_SWEEPS} sweeps")
+        elif self.f - self.enough > 20 * change:
+            self._end("others are lower")
+
+    def _end(self, why: str) -> None:
+        self._search, self.done = None, why
+        self.steps += 1
+
+    # --- saving --------------------------------------------------------------------------------
+
+    _FIELDS = (
+        *("x", "f", "g", "c", "steps", "skipped", "done", "enough"),
+        *(
+            "_B",
+            "_radius",
+            "_rest",
+            "_d",
+            "_before",
+            "_power",
+            "_slopes",
+            "_quasi",
+            "_first",
+            *("_plateau", "lost"),
+        ),
+    )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return {
+            **fields(self, self._FIELDS),
+            "pairs": self.pairs.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "lengths": [self._length.value, self._own.value],
+            "from": None if self._from is None else self._from.copy(),
+            "recent": list(self._recent),
+            "spare": [self._spare[0], self._spare[1].copy()],
+            "search": search_state(self._search),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where another one stopped."""
+        restore(self, state, self._FIELDS)
+        n = len(self.x)
+        if not 1 <= self._B <= n:
+            raise ValueError(f"compute_budget is {self._B}")
+        self.pairs.load_state_dict(state["pairs"])
+        self._schedule.load_state_dict(state["schedule"])
+        self._length, self._own = map(Length, numbers(state["lengths"]))
+        if not (self._length.value > 0 and self._own.value > 0 and self._radius > 0):
+            raise ValueError("a length is not above 0")
+        vector = state["from"]
+        self._from = None if vector is None else np.array(vector, dtype=np.float64).reshape(n)
+        self._recent = numbers(state["recent"])
+        lowest, point = state["spare"]
+        self._spare = (numbers([lowest])[0], np.array(point, dtype=np.float64).reshape(n))
+        self._search = search_of(state["search"])

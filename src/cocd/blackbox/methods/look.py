@@ -1,0 +1,100 @@
+"""Around a minimum, one coordinate at a time: is there another valley within a wide radius?
+
+A first sweep has a radius of its own for each coordinate, drawn about the `width` asked for. Where
+a value has risen far less than the curvature at the minimum foretells, there may be a valley
+nearby: those coordinates are looked at a few times more, closer and closer to the lowest value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .rule import Points, Probes, Vector
+from .saving import fields, restore
+from .surface import Surface
+
+_ROUNDS = 6  # the first sweep, and looks at what is promising
+_LITTLE = 0.1  # of the rise that the curvature foretells: less than that is promising
+_SPREAD = 0.35  # of the radius, in the first look; it halves with each
+
+
+class Look:
+    """From the minimum x, whose value is f and whose curvatures are c."""
+
+    def __init__(
+        self,
+        surface: Surface,
+        x: Vector,
+        f: float,
+        c: Vector,
+        width: float,
+        rng: np.random.Generator,
+    ) -> None:
+        n = len(x)
+        self.surface, self._rng = surface, rng
+        self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
+        self._c = np.abs(c)
+        self.lowest, self.where = np.inf, x.copy()
+        radii = width * surface.scales(x) * rng.uniform(0.7, 1.4, n)
+        # Both sides of each coordinate: where to look next, and the lowest there and where.
+        self._index = np.tile(np.arange(n), 2)
+        self._next = np.concatenate([x + radii, x - radii])
+        self._found = np.concatenate([x, x])
+        self._value = np.full(2 * n, np.inf)
+        self._fit()
+
+    def _fit(self) -> None:
+        box = self.surface.box
+        if box is not None:
+            self._next = np.clip(self._next, box.lower[self._index], box.upper[self._index])
+
+    def ask(self, limit: int | None) -> Points:
+        """The minimum and the looks of a round, or nothing."""
+        if limit is not None and limit < 1 + len(self._index):
+            return np.empty((0, len(self.x)))
+        return Probes(self.x, self._index, self._next)
+
+    def tell(self, values: Vector) -> None:
+        """Keep what is promising."""
+        seen = np.where(np.isfinite(values[1:]), values[1:], np.inf)
+        better = seen < self._value
+        self._value = np.where(better, seen, self._value)
+        self._found = np.where(better, self._next, self._found)
+        k = int(self._value.argmin())
+        if self._value[k] < self.lowest:
+            self.lowest, self.where = float(self._value[k]), self.x.copy()
+            self.where[self._index[k]] = self._found[k]
+        self.steps += 1
+        away = self._found - self.x[self._index]
+        foretold = 0.5 * self._c[self._index] * away**2
+        keep = (self._value - self.f < _LITTLE * foretold) & (away != 0)
+        if self.steps >= _ROUNDS or not keep.any():
+            self.done = "all around has been looked at"
+            return
+        spread = _SPREAD / 2 ** (self.steps - 1)
+        self._index, self._value = self._index[keep], self._value[keep]
+        self._found, away = self._found[keep], away[keep]
+        self._next = self._found + away * spread * self._rng.uniform(-1, 1, len(away))
+        self._fit()
+
+    # --- saving --------------------------------------------------------------------------------
+
+    _FIELDS = ("x", "f", "steps", "skipped", "done", "lowest", "where", "_c")
+    _LISTS = ("_index", "_next", "_found", "_value")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return fields(self, (*self._FIELDS, *self._LISTS))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where another one stopped."""
+        restore(self, state, self._FIELDS)
+        index = np.array(state["_index"])
+        rest = [np.array(state[name], dtype=np.float64) for name in self._LISTS[1:]]
+        n = len(self.x)
+        fits = index.dtype.kind == "i" and index.ndim == 1 and len(index) > 0
+        if not fits or index.min() < 0 or index.max() >= n or np.isnan(rest).any():
+            raise ValueError("coordinates that there are not, or numbers that are none")
+        self._index, (self._next, self._found, self._value) = index, rest

@@ -1,0 +1,78 @@
+"""Curvature between coordinates: pairs of a step and the change of all slopes along it.
+
+Where all n slopes are known at both ends of a step the pair comes at no evaluation. The two loops
+of L-BFGS (Nocedal and Wright, algorithm 7.4) turn the last pairs into a direction; what they say
+nothing about is scaled by the curvature along the coordinates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rule import Vector
+
+MOST = 6  # pairs that are remembered: more are too old where curvature changes
+_ROUND = 1e-10  # of |s| |y|: a product below it is rounding, or a direction without curvature
+
+
+class Pairs:
+    """The last pairs, the newest at the end.
+
+    >>> pairs = Pairs(2)
+    >>> hessian = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> for s in np.eye(2):
+    ...     pairs.add(s, hessian @ s)
+    >>> (hessian @ pairs.direction(np.array([1.0, 0.0]), np.array([0.5, 0.3]))).round(12)
+    array([-1.,  0.])
+    """
+
+    def __init__(self, n: int) -> None:
+        self._s: NDArray[np.float64] = np.empty((0, n))
+        self._y: NDArray[np.float64] = np.empty((0, n))
+
+    def __len__(self) -> int:
+        return len(self._s)
+
+    def add(self, s: Vector, y: Vector) -> None:
+        """A step and the change of the slopes; without effect where it curves downwards."""
+        if s @ y > _ROUND * np.sqrt((s @ s) * (y @ y)):
+            self._s = np.vstack([self._s[1 - MOST :], s])
+            self._y = np.vstack([self._y[1 - MOST :], y])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._s, self._y = self._s[:0], self._y[:0]
+
+    def direction(self, g: Vector, inverse: Vector) -> Vector:
+        """Minus the inverse Hessian times g; where g is 0 (at a bound) nothing moves."""
+        free = g != 0
+        q, used = g.copy(), []
+        for s, y in zip(self._s[::-1], self._y[::-1], strict=True):
+            s, y = s * free, y * free
+            product = float(s @ y)
+            if product <= _ROUND * float(np.sqrt((s @ s) * (y @ y))):
+                continue
+            a = float(s @ q) / product
+            q -= a * y
+            used.append((a, s, y, product))
+        r = inverse * q
+        for a, s, y, product in reversed(used):
+            r += (a - float(y @ r) / product) * s
+        return np.asarray(-r * free)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both halves."""
+        return {"s": self._s.copy(), "y": self._y.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """As they were saved."""
+        s, y = (np.array(state[name], dtype=np.float64) for name in ("s", "y"))
+        shape = (len(s), self._s.shape[1])
+        if s.shape != shape or y.shape != shape or len(s) > MOST:
+            raise ValueError(f"pairs of shape {s.shape} and {y.shape}")
+        if not (np.isfinite(s).all() and np.isfinite(y).all()):
+            raise ValueError("pairs that are not finite")
+        self._s, self._y = s, y
