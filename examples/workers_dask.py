@@ -15,5 +15,7 @@ if __name__ == "__main__":
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        result = cocd.minimize(simulate, np.zeros(8), lr=0.2, eps=0.1, workers=client, timeout=30)
+        result = cocd.minimize(
+            simulate, np.zeros(8), method="cocd", lr=0.2, eps=0.1, workers=client, timeout=30
+        )
     print(result)

@@ -12,5 +12,7 @@ def simulate(x):
 
 if __name__ == "__main__":
     with MPIPoolExecutor() as executor:
-        result = cocd.minimize(simulate, np.zeros(8), lr=0.2, eps=0.1, workers=executor, timeout=30)
+        result = cocd.minimize(
+            simulate, np.zeros(8), method="cocd", lr=0.2, eps=0.1, workers=executor, timeout=30
+        )
     print(result)

@@ -13,5 +13,7 @@ def simulate(x):
 
 
 if __name__ == "__main__":
-    result = cocd.minimize(simulate, np.zeros(8), lr=0.2, eps=0.1, workers=2, timeout=30)
+    result = cocd.minimize(
+        simulate, np.zeros(8), method="cocd", lr=0.2, eps=0.1, workers=2, timeout=30
+    )
     print(result)

@@ -20,13 +20,13 @@ class Simulator:
 if __name__ == "__main__":
     ray.init(num_cpus=4, include_dashboard=False)
     pool = Pool(2)
-    result = cocd.minimize(simulate, np.zeros(8), lr=0.2, eps=0.1, workers=pool.map)
+    result = cocd.minimize(simulate, np.zeros(8), method="cocd", lr=0.2, eps=0.1, workers=pool.map)
     actors = [Simulator.remote() for _ in range(2)]
 
     def on_actors(f, points):
         return [actors[k % 2].run.remote(f, point) for k, point in enumerate(points)]
 
-    again = cocd.minimize(simulate, np.zeros(8), lr=0.2, eps=0.1, workers=on_actors)
+    again = cocd.minimize(simulate, np.zeros(8), method="cocd", lr=0.2, eps=0.1, workers=on_actors)
     assert np.array_equal(again.x, result.x)
     pool.terminate()
     ray.shutdown()

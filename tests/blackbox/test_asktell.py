@@ -11,7 +11,7 @@ from scipy.optimize import Bounds
 import cocd
 from cocd.blackbox.radius import MEASUREMENTS, noise_level, radii, relative_noise
 
-PLAIN = {"lr": 0.02, "eps": 0.1, "compute_budget": 2, "decay": 0.9}
+PLAIN = {"method": "cocd", "lr": 0.02, "eps": 0.1, "compute_budget": 2, "decay": 0.9}
 
 
 def drive(search, fun=bowl, steps=None):
@@ -58,7 +58,7 @@ def test_is_the_torch_optimizer_to_the_bit(n, data, lr, eps, gamma):
     x = torch.tensor(x0, requires_grad=True)
     options = {"lr": lr, "eps": eps, "compute_budget": B, "memory_budget": m, "decay": gamma}
     optimizer = cocd.CoCD([x], **options)
-    search = cocd.AskTell(x0, **options, ftol=None, maxiter=3 * n)
+    search = cocd.AskTell(x0, method="cocd", **options, ftol=None, maxiter=3 * n)
     for _ in range(3 * n):
         optimizer.step(lambda: f(x.detach().numpy()))
         drive(search, f, 1)
@@ -70,7 +70,7 @@ def test_is_the_torch_optimizer_to_the_bit(n, data, lr, eps, gamma):
 
 
 def test_batches_are_the_point_and_its_probes():
-    search = cocd.AskTell(np.zeros(3), lr=0.1, eps=0.5, compute_budget=2)
+    search = cocd.AskTell(np.zeros(3), method="cocd", lr=0.1, eps=0.5, compute_budget=2)
     expected = [[0, 0, 0], [0.5, 0, 0], [-0.5, 0, 0], [0, 0.5, 0], [0, -0.5, 0]]
     assert search.ask().tolist() == expected
     assert search.ask().tolist() == expected
@@ -110,7 +110,7 @@ def test_maxiter_looks_at_where_it_led():
 
 
 def test_converges_and_says_so():
-    search = cocd.AskTell(np.ones((2, 2)), lr=0.1, eps=0.1, maxfev=10_000)
+    search = cocd.AskTell(np.ones((2, 2)), method="cocd", lr=0.1, eps=0.1, maxfev=10_000)
     drive(search)
     result = search.result
     assert result.success and result.status == 0 and "ftol=1e-10" in result.message
@@ -118,7 +118,7 @@ def test_converges_and_says_so():
 
 
 def test_without_limits_there_is_one():
-    search = cocd.AskTell(np.ones(2), lr=0.0, eps=0.1, ftol=None)
+    search = cocd.AskTell(np.ones(2), method="cocd", lr=0.0, eps=0.1, ftol=None)
     drive(search, lambda x: 1.0)
     assert search.result.status == 1 and search.nfev <= 3000
 
@@ -137,7 +137,7 @@ def test_the_best_point_is_there_at_any_moment():
 
 
 def test_diverging_ends_with_the_best_point():
-    search = cocd.AskTell(np.ones(3), lr=1e155, eps=1.0, compute_budget=3)
+    search = cocd.AskTell(np.ones(3), method="cocd", lr=1e155, eps=1.0, compute_budget=3)
     drive(search, lambda x: float((np.abs(x) ** 2).sum()) if np.abs(x).max() < 1e150 else 1e300)
     assert search.result.status in (0, 4) and search.fun <= 3.0
 
@@ -225,7 +225,7 @@ def test_numbers_of_many_kinds_are_values():
 
 def test_a_failed_probe_keeps_the_old_estimate():
     """n = 2, B = 2, decay 1: what is not refreshed is used again."""
-    search = cocd.AskTell([1.0, 1.0], lr=0.1, eps=0.5, compute_budget=2)
+    search = cocd.AskTell([1.0, 1.0], method="cocd", lr=0.1, eps=0.5, compute_budget=2)
     points = search.ask()
     search.tell([bowl(p) for p in points])  # slopes 2 and 4
     assert search._rule.x == pytest.approx([0.8, 0.6])
@@ -236,7 +236,9 @@ def test_a_failed_probe_keeps_the_old_estimate():
 
 
 def test_a_failure_at_the_point_itself_costs_nothing():
-    here, there = (cocd.AskTell([1.0, 1.0], lr=0.1, eps=0.5, maxiter=2) for _ in range(2))
+    here, there = (
+        cocd.AskTell([1.0, 1.0], method="cocd", lr=0.1, eps=0.5, maxiter=2) for _ in range(2)
+    )
     drive(here, steps=1)
     points = here.ask()
     here.tell([np.inf, *map(bowl, points[1:])])
@@ -245,7 +247,7 @@ def test_a_failure_at_the_point_itself_costs_nothing():
 
 
 def test_too_many_failures_in_a_row_end_it():
-    search = cocd.AskTell(np.ones(40), lr=0.1, eps=0.1, compute_budget=40)
+    search = cocd.AskTell(np.ones(40), method="cocd", lr=0.1, eps=0.1, compute_budget=40)
     first = iter([True])
     drive(search, lambda x: 7.0 if next(first, False) else np.nan)
     result = search.result
@@ -273,7 +275,7 @@ def test_probes_and_iterates_stay_inside(data):
     low, high = np.array(pairs).T
     x0 = np.clip(data.draw(st.lists(number, min_size=n, max_size=n)), low, high)
     eps = data.draw(st.sampled_from([None, 0.01, 0.5, 3.0]))
-    search = cocd.AskTell(x0, lr=0.3, eps=eps, bounds=pairs, maxfev=200, rng=0)
+    search = cocd.AskTell(x0, method="cocd", lr=0.3, eps=eps, bounds=pairs, maxfev=200, rng=0)
     seen = drive(search, lambda x: float((x + 1.5) @ (x + 1.5)))
     assert (seen >= low).all() and (seen <= high).all()
     assert search.fun <= float((x0 + 1.5) @ (x0 + 1.5))
@@ -282,7 +284,9 @@ def test_probes_and_iterates_stay_inside(data):
 def test_differences_at_a_face_are_one_sided_and_exact_on_a_line():
     bounds = [(0, 1), (None, 1.0), (0.0, 0.1), (2, 2), (None, None)]
     x0 = [0.0, 1.0, 0.02, 2.0, 0.0]
-    search = cocd.AskTell(x0, lr=1e-3, eps=0.25, compute_budget=5, bounds=bounds, maxiter=1)
+    search = cocd.AskTell(
+        x0, method="cocd", lr=1e-3, eps=0.25, compute_budget=5, bounds=bounds, maxiter=1
+    )
     points = search.ask()
     moved = [[(i, p[i]) for i in range(5) if p[i] != x0[i]] for p in points]
     expected = [[], [(0, 0.25)], [(1, 0.75)], [(2, 0.1)], [(4, 0.25)], [(4, -0.25)]]
@@ -296,7 +300,9 @@ def test_differences_at_a_face_are_one_sided_and_exact_on_a_line():
 
 def test_bounds_as_scipy_has_them():
     start = np.full((2, 2), 0.5)
-    search = cocd.AskTell(start, lr=1.0, eps=0.1, bounds=Bounds(0, [[1, 1], [2, 2]]), maxfev=100)
+    search = cocd.AskTell(
+        start, method="cocd", lr=1.0, eps=0.1, bounds=Bounds(0, [[1, 1], [2, 2]]), maxfev=100
+    )
     drive(search, lambda x: -float(x.sum()))
     assert search.x.tolist() == [[1, 1], [2, 2]] and search.result.x.shape == (2, 2)
 
@@ -307,7 +313,7 @@ def test_bounds_as_scipy_has_them():
 def test_the_radius_follows_dtype_scale_and_bounds():
     fine = np.finfo(float).eps ** (1 / 3)
     assert radii(np.array([0.0, -1e4]), None, 0.0) == pytest.approx([fine, 1e4 * fine])
-    search = cocd.AskTell([0.0], lr=0.1, bounds=[(0, 1e-6)], maxfev=40, rng=1)
+    search = cocd.AskTell([0.0], method="cocd", lr=0.1, bounds=[(0, 1e-6)], maxfev=40, rng=1)
     seen = drive(search, lambda x: float(x[0]))
     assert np.abs(seen).max() <= 1e-6
 
@@ -331,8 +337,8 @@ def test_smooth_functions_have_no_noise():
 
 def test_a_noisy_function_gets_a_wide_radius_and_the_cost_is_counted():
     rng = np.random.default_rng(3)
-    noisy = cocd.AskTell(np.ones(20), lr=0.01, compute_budget=4, maxfev=60, rng=0)
-    smooth = cocd.AskTell(np.ones(20), lr=0.01, compute_budget=4, maxfev=60, rng=0)
+    noisy = cocd.AskTell(np.ones(20), method="cocd", lr=0.01, compute_budget=4, maxfev=60, rng=0)
+    smooth = cocd.AskTell(np.ones(20), method="cocd", lr=0.01, compute_budget=4, maxfev=60, rng=0)
     drive(noisy, lambda x: bowl(x) * (1 + 0.01 * rng.standard_normal()), 1)
     drive(smooth, bowl, 1)
     assert noisy.nfev == smooth.nfev == MEASUREMENTS and noisy.nit == 0
@@ -404,7 +410,7 @@ def test_damaged_states_are_refused():
         ({}, "not that of"),
         (None, "not that of"),
         ({**state, "version": 9}, "version 9"),
-        ({**state, "method": "Auto"}, "method='Auto'"),
+        ({**state, "settings": {**state["settings"], "method": "auto"}}, "method='auto'"),
         ({**state, "rule": {**state["rule"], "x": np.zeros(5)}}, "damaged"),
         ({**state, "rule": {}}, "damaged"),
         ({**state, "phase": {**state["phase"], "values": np.zeros(2)}}, "damaged"),
@@ -427,23 +433,27 @@ def test_damaged_states_are_refused():
         ([[1], [1, 2]], {}, "x0"),
         (None, {}, "x0"),
         ([np.nan], {}, "x0 must be finite"),
-        ([1.0], {"lr": -1}, "lr"),
-        ([1.0], {"lr": "fast"}, "lr"),
-        ([1.0], {"lr": 0.1, "eps": 0}, "eps"),
-        ([1.0], {"lr": 0.1, "decay": 2}, "decay"),
-        ([1.0], {"lr": 0.1, "ftol": -1}, "ftol"),
-        ([1.0], {"lr": 0.1, "compute_budget": 2}, "compute_budget"),
-        ([1.0, 2.0], {"lr": 0.1, "compute_budget": 2, "memory_budget": 1}, "memory_budget"),
-        ([1.0], {"lr": 0.1, "maxfev": 0}, "maxfev"),
-        ([1.0], {"lr": 0.1, "maxiter": 1.5}, "maxiter"),
-        ([1.0], {"lr": 0.1, "nonfinite": "ignore"}, "nonfinite"),
-        ([1.0], {"lr": 0.1, "rng": "seed"}, "rng"),
-        ([1.0], {"lr": 0.1, "bounds": [(0, 1), (0, 1)]}, "bounds"),
-        ([1.0], {"lr": 0.1, "bounds": [(2, 0)]}, "no interval"),
-        ([1.0], {"lr": 0.1, "bounds": [(np.nan, 2)]}, "no interval"),
-        ([3.0], {"lr": 0.1, "bounds": [(0, 1)]}, "x0 is outside"),
-        ([3.0], {"lr": 0.1, "bounds": 7}, "bounds"),
-        ([3.0], {"lr": 0.1, "bounds": Bounds([0, 0], [1, 1])}, "bounds"),
+        ([1.0], {"method": "cocd", "lr": -1}, "lr"),
+        ([1.0], {"method": "cocd", "lr": "fast"}, "lr"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "eps": 0}, "eps"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "decay": 2}, "decay"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "ftol": -1}, "ftol"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "compute_budget": 2}, "compute_budget"),
+        (
+            [1.0, 2.0],
+            {"method": "cocd", "lr": 0.1, "compute_budget": 2, "memory_budget": 1},
+            "memory_budget",
+        ),
+        ([1.0], {"method": "cocd", "lr": 0.1, "maxfev": 0}, "maxfev"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "maxiter": 1.5}, "maxiter"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "nonfinite": "ignore"}, "nonfinite"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "rng": "seed"}, "rng"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(0, 1), (0, 1)]}, "bounds"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(2, 0)]}, "no interval"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(np.nan, 2)]}, "no interval"),
+        ([3.0], {"method": "cocd", "lr": 0.1, "bounds": [(0, 1)]}, "x0 is outside"),
+        ([3.0], {"method": "cocd", "lr": 0.1, "bounds": 7}, "bounds"),
+        ([3.0], {"method": "cocd", "lr": 0.1, "bounds": Bounds([0, 0], [1, 1])}, "bounds"),
     ],
 )
 def test_bad_arguments_get_one_sentence(x0, options, word):
@@ -453,4 +463,18 @@ def test_bad_arguments_get_one_sentence(x0, options, word):
 
 
 def test_limits_may_be_written_as_whole_floats():
-    assert cocd.AskTell([1.0], lr=0.1, maxfev=1e3)._maxfev == 1000
+    assert cocd.AskTell([1.0], method="cocd", lr=0.1, maxfev=1e3)._maxfev == 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"lr": 0.1}, r"lr=0.1 is no option of method='auto': use method='cocd'"),
+        ({"method": "cocd"}, "needs lr"),
+        ({"method": "cma", "eps": 0.1}, "eps=0.1 is no option of method='cma'"),
+        ({"method": "adam"}, "method must be"),
+    ],
+)
+def test_each_method_has_its_options(options, word):
+    with pytest.raises(ValueError, match=word):
+        cocd.AskTell(np.ones(2), **options)

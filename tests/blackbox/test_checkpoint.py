@@ -17,7 +17,14 @@ from blackboxes import bowl
 import cocd
 from cocd.blackbox import checkpoint
 
-PLAIN = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "memory_budget": 5, "decay": 0.9}
+PLAIN = {
+    "method": "cocd",
+    "lr": 0.01,
+    "eps": 0.1,
+    "compute_budget": 4,
+    "memory_budget": 5,
+    "decay": 0.9,
+}
 ONES = np.ones(6)
 
 
@@ -186,7 +193,7 @@ def test_after_ctrl_c_the_same_call_goes_on_within_the_step(tmp_path):
     [
         ({"x0": np.ones(7)}, "shape"),
         ({"x0": 2 * np.ones(6)}, "x0"),
-        ({"lr": 0.02}, "lr=0.01"),
+        ({"method": "cocd", "lr": 0.02}, "lr=0.01"),
         ({"eps": 0.2}, "eps"),
         ({"bounds": [(0, 2)] * 6}, "bounds"),
         ({"memory_budget": None}, "memory_budget"),
@@ -220,9 +227,9 @@ def fun(x):
     return float(((1 + np.arange(x.size)) * (x - 0.3) ** 2).sum() + np.sin(x).sum())
 
 def run(checkpoint=None):
-    result = cocd.minimize(fun, np.ones(12), lr=0.003, eps=0.1, compute_budget=5, memory_budget=7,
-                           decay=0.95, maxfev=1500, ftol=None, checkpoint=checkpoint,
-                           checkpoint_every=0)
+    result = cocd.minimize(fun, np.ones(12), method="cocd", lr=0.003, eps=0.1,
+                           compute_budget=5, memory_budget=7, decay=0.95, maxfev=1500,
+                           ftol=None, checkpoint=checkpoint, checkpoint_every=0)
     return f"{result.x.tobytes().hex()} {result.fun.hex()} {result.nfev} {result.nit}"
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ def run(command, home):
 
 def here():
     """What the examples do, without their workers."""
-    result = cocd.minimize(lambda x: float(((x - 1) ** 2).sum()), np.zeros(8), lr=0.2, eps=0.1)
+    result = cocd.minimize(
+        lambda x: float(((x - 1) ** 2).sum()), np.zeros(8), method="cocd", lr=0.2, eps=0.1
+    )
     result.nretried, result.failures = 0, []
     return str(result)
 
@@ -66,7 +68,7 @@ def test_the_example_with_two_mpi_ranks(tmp_path):
 def test_dask_by_client_and_by_map_with_failures():
     from dask.distributed import Client, LocalCluster
 
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 3}
+    options = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 3}
     reference = cocd.minimize(nan, np.ones(6), **options)
     with (
         LocalCluster(
@@ -79,6 +81,6 @@ def test_dask_by_client_and_by_map_with_failures():
             assert result.x.tobytes() == reference.x.tobytes() and result.nfailed == 2
             assert result.failures == [("RuntimeError: the mesh is bad", 2)]
         result = cocd.minimize(
-            ticking, [1.0], lr=0.0, eps=0.1, ftol=None, maxiter=3, workers=client
+            ticking, [1.0], method="cocd", lr=0.0, eps=0.1, ftol=None, maxiter=3, workers=client
         )
         assert result.fun == 1 - result.nfev  # the same three points, evaluated each time

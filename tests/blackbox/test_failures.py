@@ -56,7 +56,7 @@ def test_a_given_rate_is_no_success_either():
     def fun(x):
         return bowl(x) if np.array_equal(x, ONES) else bug(x)
 
-    result = cocd.minimize(fun, ONES, lr=0.1, eps=0.1, compute_budget=1, maxfev=500)
+    result = cocd.minimize(fun, ONES, method="cocd", lr=0.1, eps=0.1, compute_budget=1, maxfev=500)
     assert not result.success and result.fun == bowl(ONES)
 
 
@@ -112,7 +112,7 @@ def test_a_vectorized_call_may_fail_as_a_whole_with_one_nan():
     def fun(x):
         return blackboxes.columns(x) if (x[3] < blackboxes.BAD).all() else np.nan
 
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 3}
+    options = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 3}
     assert cocd.minimize(fun, ONES, vectorized=True, **options).nfailed == 2
 
 
@@ -175,7 +175,7 @@ def test_a_fork_server_that_is_killed():
             for child in multiprocessing.active_children():
                 child.kill()
 
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 4}
+    options = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "maxiter": 4}
     result = cocd.minimize(bowl, ONES, **options, workers=2, callback=kill)
     reference = cocd.minimize(bowl, ONES, **options)
     assert result.x.tobytes() == reference.x.tobytes() or result.status == 3

@@ -10,7 +10,7 @@ from blackboxes import BAD, bowl, broken, columns, columns_or_raise, nan, raises
 
 import cocd
 
-PLAIN = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "decay": 0.9}
+PLAIN = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "decay": 0.9}
 
 
 def tracked(fun):
@@ -43,7 +43,7 @@ def test_is_the_search_driven():
 @pytest.mark.parametrize("start", [2.0, [2.0], [[2.0, 1.0]], np.ones((2, 1, 3)), [3, 4]])
 def test_x_has_the_shape_of_x0(start):
     fun, seen = tracked(lambda x: float(np.sum(x**2)))
-    result = cocd.minimize(fun, start, lr=0.1, eps=0.01, maxfev=50)
+    result = cocd.minimize(fun, start, method="cocd", lr=0.1, eps=0.01, maxfev=50)
     assert {x.shape for x in seen} == {np.shape(start)} == {result.x.shape}
     assert result.x.dtype == np.float64 and result.fun == float(np.sum(result.x**2))
 
@@ -52,7 +52,7 @@ def test_args_as_in_scipy():
     def fun(x, a):
         return a * bowl(x)
 
-    options = {"lr": 0.1, "eps": 0.1, "maxfev": 20}
+    options = {"method": "cocd", "lr": 0.1, "eps": 0.1, "maxfev": 20}
     assert cocd.minimize(fun, [1.0], args=(2,), **options).fun < 0.1
     assert cocd.minimize(fun, [1.0], args=2, **options).fun < 0.1
 
@@ -87,7 +87,7 @@ def test_vectorized_functions_get_columns():
 
 def test_the_result_is_never_above_the_start():
     for lr in (1e-3, 0.3, 10.0, 1e300):
-        result = cocd.minimize(bowl, np.ones(5), lr=lr, eps=0.1, maxfev=300)
+        result = cocd.minimize(bowl, np.ones(5), method="cocd", lr=lr, eps=0.1, maxfev=300)
         assert result.fun <= bowl(np.ones(5)) and np.isfinite(result.x).all()
 
 
@@ -149,7 +149,7 @@ def test_vectorized_the_wrong_number_of_values():
 
 
 def test_too_many_failures_end_with_the_best_point():
-    result = cocd.minimize(broken, np.ones(40), lr=0.1, eps=0.1, compute_budget=40)
+    result = cocd.minimize(broken, np.ones(40), method="cocd", lr=0.1, eps=0.1, compute_budget=40)
     assert result.status == 3 and not result.success and result.fun == bowl(np.ones(40))
     assert "50 evaluations in a row" in result.message and "nan" in result.message
 
@@ -157,13 +157,18 @@ def test_too_many_failures_end_with_the_best_point():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, None, 1j, "3", [1.0, 2.0]])
 def test_a_start_that_cannot_be_evaluated_is_an_error(value):
     with pytest.raises(cocd.NonFiniteLoss, match="x0") as refused:
-        cocd.minimize(lambda x: value, np.ones(3), lr=0.1, eps=0.1)
+        cocd.minimize(lambda x: value, np.ones(3), method="cocd", lr=0.1, eps=0.1)
     assert "\n" not in str(refused.value)
 
 
 def test_a_function_that_always_raises_says_what():
     with pytest.raises(cocd.NonFiniteLoss, match=r"x0.*TypeError: not like this"):
-        cocd.minimize(lambda x: (_ for _ in ()).throw(TypeError("not like this")), [1.0], lr=0.1)
+        cocd.minimize(
+            lambda x: (_ for _ in ()).throw(TypeError("not like this")),
+            [1.0],
+            method="cocd",
+            lr=0.1,
+        )
 
 
 def test_raise_gets_out():
@@ -175,7 +180,7 @@ def test_walking_into_infinity_ends_with_the_best_point():
     def fun(x):
         return bowl(x) if x[0] > 0.5 else np.inf
 
-    result = cocd.minimize(fun, np.ones(3), lr=0.02, eps=0.05, maxfev=500)
+    result = cocd.minimize(fun, np.ones(3), method="cocd", lr=0.02, eps=0.05, maxfev=500)
     assert result.status == 3 and "inf" in result.message
     assert (
         result.fun < 0.1 * bowl(np.ones(3)) and result.fun == bowl(result.x) and result.x[0] > 0.5
@@ -212,7 +217,7 @@ def test_ctrl_c_at_the_first_evaluation():
     def fun(x):
         raise KeyboardInterrupt
 
-    result = cocd.minimize(fun, np.ones(2), lr=0.1)
+    result = cocd.minimize(fun, np.ones(2), method="cocd", lr=0.1)
     assert result.status == 5 and np.isnan(result.fun) and result.x.tolist() == [1, 1]
 
 

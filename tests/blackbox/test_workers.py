@@ -16,7 +16,7 @@ from blackboxes import alive, bowl, columns
 
 import cocd
 
-PLAIN = {"lr": 0.01, "eps": 0.1, "compute_budget": 4, "decay": 0.9}
+PLAIN = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "decay": 0.9}
 ONES = np.ones(6)
 SCRIPTS = Path(__file__).parents[1]
 
@@ -132,7 +132,7 @@ def test_a_second_try_elsewhere_may_succeed(tmp_path):
 
 
 def test_too_many_deaths_end_with_the_best_point():
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 40}
+    options = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 40}
     result = cocd.minimize(blackboxes.broken, np.ones(40), **options, workers=2)
     assert result.status == 3 and result.fun == bowl(np.ones(40)) and "nan" in result.message
     hung = cocd.minimize(blackboxes.always_hangs, np.ones(40), **options, workers=4, timeout=0.1)
@@ -141,7 +141,7 @@ def test_too_many_deaths_end_with_the_best_point():
 
 def test_failures_before_the_start_is_known():
     """While one worker is still at x0, what another one fails at decides nothing."""
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 40}
+    options = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 40}
     result = cocd.minimize(blackboxes.slow_start, np.ones(40), **options, workers=2)
     assert result.status == 3 and result.fun == bowl(np.ones(40)) and "nan" in result.message
 
@@ -227,8 +227,7 @@ def test_maps_that_are_none():
 def test_a_script_without_its_guard(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import cocd, blackboxes\n"
-        "cocd.minimize(blackboxes.bowl, [1.0, 1.0], lr=0.1, eps=0.1, workers=2)\n"
+        "import cocd, blackboxes\ncocd.minimize(blackboxes.bowl, [1.0, 1.0], workers=2)\n"
     )
     done = run_script(script)
     assert done.returncode == 1 and 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
@@ -239,7 +238,14 @@ def test_a_script_without_its_guard(tmp_path):
 
 def test_four_workers_on_a_function_that_sleeps():
     """The sum of the sleeps is what one worker needs at least; four must take a third of it."""
-    options = {"lr": 0.01, "eps": 0.1, "compute_budget": 32, "args": (0.02,), "maxiter": 4}
+    options = {
+        "method": "cocd",
+        "lr": 0.01,
+        "eps": 0.1,
+        "compute_budget": 32,
+        "args": (0.02,),
+        "maxiter": 4,
+    }
     stamps = []
     result = cocd.minimize(
         blackboxes.slow,
@@ -272,8 +278,9 @@ import pathlib, sys, numpy as np, cocd, blackboxes
 if __name__ == "__main__":
     def stepped(result):
         pathlib.Path("stepped").touch()
-    result = cocd.minimize(blackboxes.slow, np.ones(6), args=(0.02, sys.argv[1]), lr=0.001,
-                           eps=0.1, ftol=None, maxfev=30_000, workers=2, callback=stepped)
+    result = cocd.minimize(blackboxes.slow, np.ones(6), args=(0.02, sys.argv[1]),
+                           method="cocd", lr=0.001, eps=0.1, ftol=None, maxfev=30_000,
+                           workers=2, callback=stepped)
     print(result.status, result.fun <= blackboxes.bowl(np.ones(6)), result.message)
 """
 

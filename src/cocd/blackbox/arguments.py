@@ -62,9 +62,17 @@ def check_bounds(bounds: Any, x0: Vector, shape: tuple[int, ...]) -> Box | None:
     return Box(lower, upper)
 
 
+_METHODS = {
+    "auto": ("eps", "compute_budget"),
+    "cocd": ("lr", "eps", "decay", "compute_budget", "memory_budget"),
+    "cma": (),
+}
+
+
 def check_settings(
     n: int,
     *,
+    method: Any,
     lr: Any,
     eps: Any,
     compute_budget: Any,
@@ -85,6 +93,15 @@ def check_settings(
         for name, value in (("compute_budget", compute_budget), ("memory_budget", memory_budget))
     )
     check_budgets(1 if B is None else B, m, n)
+    check_choice("method", method, tuple(_METHODS))
+    if method == "cocd" and lr is None:
+        raise ValueError("method='cocd' needs lr; without a learning rate use method='auto'")
+    settings = {"lr": lr, "eps": eps, "decay": decay}
+    settings |= {"compute_budget": compute_budget, "memory_budget": memory_budget}
+    for name, value in settings.items():
+        if value is not None and name not in _METHODS[method]:
+            remedy = "use method='cocd'" if name in _METHODS["cocd"] else "use method='auto'"
+            raise ValueError(f"{name}={value!r} is no option of method={method!r}: {remedy}")
     if ftol is not None:
         # The words for a learning rate fit a tolerance: finite and not negative.
         try:
@@ -92,6 +109,7 @@ def check_settings(
         except ValueError as error:
             raise ValueError(str(error).replace("lr", "ftol", 1)) from None
     return {
+        "method": method,
         **{name: float(given[name]) if name in given else None for name in ("lr", "eps", "decay")},
         "compute_budget": B,
         "memory_budget": m,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from .arguments import (
 )
 from .executors.engine import FAILURES
 from .methods.plain import Plain
-from .methods.rule import FTOL, Matrix, Points, Rule, Vector, holds
+from .methods.rule import FTOL, Box, Matrix, Points, Rule, Vector, holds
 from .phase import (
     CONVERGED,
     FAILED,
@@ -49,7 +49,7 @@ class AskTell:
     of a batch has been told the next batch is ready. Arguments as for `minimize`.
 
     >>> import cocd
-    >>> search = cocd.AskTell([3.0, -2.0], lr=0.2, eps=0.1, compute_budget=1, maxfev=200)
+    >>> search = cocd.AskTell([3.0, -2.0], maxfev=200)
     >>> while not search.done:
     ...     points = search.ask()
     ...     search.tell([((p - 1) ** 2).sum() for p in points])
@@ -61,6 +61,7 @@ class AskTell:
         self,
         x0: Any,
         *,
+        method: Literal["auto", "cocd", "cma"] = "auto",
         lr: float | None = None,
         eps: float | None = None,
         compute_budget: int | None = None,
@@ -77,6 +78,7 @@ class AskTell:
         box = check_bounds(bounds, start, self._shape)
         options = check_settings(
             len(start),
+            method=method,
             lr=lr,
             eps=eps,
             compute_budget=compute_budget,
@@ -94,17 +96,8 @@ class AskTell:
             "bounds": None if box is None else fingerprint(*box),
             **options,
         }
-        self._nonfinite = options.pop("nonfinite")
-        generator = check_random(rng)
-        self._rule: Rule
-        if options["lr"] is None:
-            from .methods.auto import Auto
-
-            self._rule = Auto(
-                start, bounds=box, nonfinite=self._nonfinite, rng=generator, **options
-            )
-        else:
-            self._rule = Plain(start, bounds=box, rng=generator, **options)
+        self._nonfinite = options["nonfinite"]
+        self._rule = _rule(start, box, check_random(rng), options)
         self._best, self._fun = start.copy(), np.nan
         self._first = np.nan  # f(x0)
         self._final: tuple[Vector, float] | None = None  # with noise: the last look
@@ -297,7 +290,6 @@ class AskTell:
         """Everything a resumed search needs, partial answers included: data alone, copied."""
         return {
             "version": VERSION,
-            "method": type(self._rule).__name__,
             "settings": dict(self._settings),
             "limits": [self._maxfev, self._maxiter],
             "rule": self._rule.state_dict(),
@@ -318,7 +310,7 @@ class AskTell:
         The limits (`maxfev`, `maxiter`) are this object's: a search that ended at lower ones goes
         on.
         """
-        refuse_state(state, type(self._rule).__name__, self._settings)
+        refuse_state(state, self._settings)
         backup = self._rule.state_dict()
         try:
             self._rule.load_state_dict(state["rule"])
@@ -340,3 +332,17 @@ class AskTell:
         if other and over:
             self._final = None
             self._begin(None)
+
+
+def _rule(x0: Vector, box: Box | None, rng: np.random.Generator, options: dict[str, Any]) -> Rule:
+    given = {name: value for name, value in options.items() if name not in ("method", "nonfinite")}
+    if options["method"] == "cocd":
+        return Plain(x0, bounds=box, rng=rng, **given)
+    if options["method"] == "auto":
+        from .methods.auto import Auto
+
+        names = ("eps", "compute_budget", "ftol")
+        return Auto(x0, bounds=box, rng=rng, **{name: given[name] for name in names})
+    from .methods.evolution import Evolution
+
+    return Evolution(x0, bounds=box, rng=rng, ftol=given["ftol"])

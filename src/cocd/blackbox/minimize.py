@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import OptimizeResult
@@ -30,6 +30,7 @@ def minimize(
     x0: Any,
     *,
     args: Any = (),
+    method: Literal["auto", "cocd", "cma"] = "auto",
     lr: float | None = None,
     eps: float | None = None,
     compute_budget: int | None = None,
@@ -50,26 +51,33 @@ def minimize(
 ) -> OptimizeResult:
     """Minimise a function of a vector that can be evaluated and not differentiated.
 
-    With an `lr` this is the paper's method, number for number what `cocd.CoCD` does; without one
-    the step size is found. The result is the best point seen, so never worse than x0.
+    By default everything is found from the function: the step, the radius, how noisy it is and
+    whether there are other minima. The result is the best point seen, so never worse than x0; of
+    a function with noise it is where averages led, and its value a mean.
 
     Args:
         fun: ``fun(x, *args)`` gives a number; x is float64, in the shape of x0, and a copy.
         x0: where to start; of any shape, which the result has, too. `fun` must be finite there.
         args: further arguments of `fun`.
-        lr: the learning rate; None to find it.
+        method: "auto"; "cocd", the paper's method, number for number what `cocd.CoCD` does with
+            this `lr`; "cma", CMA-ES through the package `cma`, which has no checkpoints.
+        lr: the learning rate of "cocd".
         eps: the radius of the probes; None for one from the rounding of float64, the scale of x
             and the noise of `fun`, which takes ten evaluations to measure.
-        compute_budget: B, coordinates probed a step; with an `lr` 32 (or `memory_budget`, or n).
-        memory_budget: m, estimates remembered; None for all n.
-        decay: gamma, on every remembered estimate at every step; with an `lr` 1.
+        compute_budget: B, coordinates probed a step; by default all n if `maxfev` leaves room for
+            eight such sweeps, for "cocd" 32 (or `memory_budget`, or n).
+        memory_budget: m, estimates that "cocd" remembers; None for all n.
+        decay: gamma of "cocd", on every remembered estimate at every step; 1 by default.
         bounds: `scipy.optimize.Bounds`, or a pair (low, high) for each number of x0, row by row,
             with None for no bound. Probes and iterates stay inside.
         maxfev: evaluations at most, the last one kept for the last iterate. By default 1000
             (n + 1) if there is no `maxiter` either.
         maxiter: steps at most; one more evaluation looks at where they led.
-        ftol: converged when a sweep over all coordinates changes `fun` by no more than `ftol`
-            times max(`|fun|`, 1); None never to be.
+        ftol: "cocd" has converged when a sweep over all coordinates changes `fun` by no more than
+            `ftol` times max(`|fun|`, 1). "auto" has when two sweeps at a radius below 1e-3 of the
+            scale of x change it by no more than `ftol` times max(`|fun|`, s), where s is what
+            `fun` has fallen so far, at most 1, and looks far around then find nothing lower.
+            None never to be.
         workers: a number of processes (-1: one on each core), a `concurrent.futures` executor, a
             Dask client, a pool, or anything that is called like `map`.
         vectorized: `fun` takes an (n, k) array of k points and gives k values.
@@ -90,7 +98,7 @@ def minimize(
 
         | status | why the run ended |
         | --: | --- |
-        | 0 | converged (`success`) |
+        | 0 | converged (`success`): nothing near the result is lower; somewhere else may be |
         | 1 | `maxfev` |
         | 2 | `maxiter` |
         | 3 | 50 evaluations, or 10 workers, in a row failed |
@@ -102,12 +110,13 @@ def minimize(
         NonFiniteLoss: `fun` is not finite at x0 or fails there.
 
     >>> import cocd
-    >>> result = cocd.minimize(lambda x: ((x - 1) ** 2).sum(), [3.0, -2.0], lr=0.2, eps=0.1)
+    >>> result = cocd.minimize(lambda x: ((x - 1) ** 2).sum(), [3.0, -2.0])
     >>> result.x.round(3), result.success
     (array([1., 1.]), True)
     """
     search = AskTell(
         x0,
+        method=method,
         lr=lr,
         eps=eps,
         compute_budget=compute_budget,
@@ -125,6 +134,10 @@ def minimize(
             raise ValueError(f"{name} must be a function, got {value!r}")
     seconds = None if timeout is None else check_seconds("timeout", timeout)
     every = check_seconds("checkpoint_every", checkpoint_every, "and not negative")
+    if checkpoint is not None and method == "cma":
+        raise ValueError(
+            f"method='cma' has no checkpoints: leave checkpoint={checkpoint!r} out, or use 'auto'"
+        )
     task = Task(fun, args if isinstance(args, tuple) else (args,), search.x.shape, bool(vectorized))
     run = _Run(search, engine(workers, task, seconds), callback, _path(checkpoint), every)
     return run.to_the_end()
@@ -286,7 +299,7 @@ def scipy_method(fun: Callable[..., Any], x0: Any, args: Any = (), **options: An
     >>> import cocd, scipy.optimize
     >>> result = scipy.optimize.minimize(
     ...     lambda x: ((x - 1) ** 2).sum(), [3.0, -2.0], method=cocd.scipy_method,
-    ...     options={"lr": 0.2, "eps": 0.1})
+    ...     options={"maxfev": 500})
     >>> result.x.round(3)
     array([1., 1.])
     """

@@ -128,14 +128,14 @@ class Books(NamedTuple):
         )
 
 
-def refuse_state(state: Any, method: str, settings: dict[str, Any]) -> None:
+def refuse_state(state: Any, settings: dict[str, Any]) -> None:
     """Say in one sentence why a saved state does not fit, if it does not."""
     if not isinstance(state, dict) or "version" not in state:
         raise ValueError("state is not that of a cocd.AskTell")
     if state["version"] != VERSION:
         raise ValueError(f"state has version {state['version']!r}, this release reads {VERSION}")
-    there = {"method": state.get("method"), **(state.get("settings") or {})}
-    for name, here in {"method": method, **settings}.items():
+    there = state.get("settings") or {}
+    for name, here in settings.items():
         if there.get(name) != here:
             raise ValueError(
                 f"state belongs to another problem: it has {name}={there.get(name)!r}, this one "

@@ -38,22 +38,12 @@ class Auto:
         self,
         x0: Vector,
         *,
-        lr: None,
         eps: float | None,
         compute_budget: int | None,
-        memory_budget: int | None,
-        decay: float | None,
         bounds: Box | None,
-        nonfinite: str,
         ftol: float | None,
         rng: np.random.Generator,
     ) -> None:
-        for name, value in (("memory_budget", memory_budget), ("decay", decay)):
-            if value is not None:
-                raise ValueError(
-                    f"{name}={value!r} needs lr: without one only fresh estimates move x; give lr, "
-                    f"or leave {name} out"
-                )
         self._x0 = x0.copy()
         self._never = ftol is None
         self._ftol, self._B, self._rng = ftol or 0.0, compute_budget, rng
@@ -148,7 +138,8 @@ class Auto:
                 return None
             if stage.lowest < self._lowest:
                 return self._descent(stage.where, stage.lowest)
-            self.settled = Settled(self._lowest, self._why)
+            if not self._never:
+                self.settled = Settled(self._lowest, self._why)
             width = _WIDTHS[self._attempts % len(_WIDTHS)]
             return Continuation(surface, self._best, self._lowest, width, self._rng)
         if stage.lost:
@@ -171,8 +162,10 @@ class Auto:
 
     # --- saving --------------------------------------------------------------------------------
 
-    _FIELDS = ("_signs", "converged", "_steps", "_skips", "_best", "_lowest", "_bend")
-    _FIELDS = (*_FIELDS, "_first", "_attempts", "_vain")
+    _FIELDS: tuple[str, ...] = (
+        *("_signs", "converged", "_steps", "_skips", "_attempts", "_vain"),
+        *("_first", "_best", "_lowest", "_bend"),
+    )
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs."""
@@ -207,6 +200,8 @@ class Auto:
 
     def _empty(self, name: str) -> Stage:
         x = self._x0
+        if name not in ("Averaging", "Look", "Continuation", "Descent"):
+            raise ValueError(f"there is no stage {name!r}")
         if name == "Averaging":
             return Averaging(self.surface, x, 0.0, np.zeros(len(x)), Pairs(len(x)))
         if name == "Look":

@@ -117,13 +117,33 @@ class Rule(Protocol):
     it draws in its constructor or in `tell`.
     """
 
-    x: Vector  # the current iterate
-    nit: int  # whole steps made
-    skipped: int  # estimates not stored because an evaluation failed
-    converged: str  # why there is nothing more to gain, in one sentence, or ""
-    settled: Settled | None  # the last point where a test held, while the search looks further
-    averaged: tuple[Vector, float] | None  # with noise: the point to report, and its mean value
-    looks: int  # evaluations of the last iterate that tell what it is worth
+    @property
+    def x(self) -> Vector:
+        """The current iterate."""
+
+    @property
+    def nit(self) -> int:
+        """Whole steps made."""
+
+    @property
+    def skipped(self) -> int:
+        """Estimates not stored because an evaluation failed."""
+
+    @property
+    def converged(self) -> str:
+        """Why there is nothing more to gain, in one sentence, or ""."""
+
+    @property
+    def settled(self) -> Settled | None:
+        """The last point where a test held, while the search looks further."""
+
+    @property
+    def averaged(self) -> tuple[Vector, float] | None:
+        """With noise: the point to report, and its mean value."""
+
+    @property
+    def looks(self) -> int:
+        """Evaluations of the last iterate that tell what it is worth."""
 
     def ask(self, limit: int | None) -> Points:
         """The points of the current phase, at most `limit` of them.
