@@ -162,7 +162,7 @@ def test_a_noisy_run_goes_on_to_the_bit(tmp_path):
 
     options = {"maxfev": 700, "rng": 3}
     straight = cocd.minimize(fun, np.ones(6), **options)
-    for cut in (100, 333, 690):
+    for cut in (100, 333, 600):
         path = tmp_path / str(cut)
         cut_off = cocd.minimize(fun, np.ones(6), **options, checkpoint=path, callback=_stop_at(cut))
         again = cocd.minimize(fun, np.ones(6), **options, checkpoint=path)

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...auto.direction import Length, Search, scaled
+from ...auto.direction import scaled
+from ...auto.line_search import Length, Search
 from ...errors import NonFiniteLoss
-from ...parts.schedule import Cyclic
+from ...schedules import Cyclic
 from ..radius import ROUNDING
 from ..sides import Sides
 from .pairs import Pairs
@@ -200,7 +201,7 @@ class Descent:
 
     def _settle(self, search: Search) -> None:
         """Move to the best of what was seen, or make everything smaller."""
-        (self._own if self._quasi else self._length).learn(search.length, search.best)
+        (self._own if self._quasi else self._length).observe(search.length, search.best)
         spare, point = self._spare
         lower = min(search.value, spare)
         if self.f - lower < _CLEAR * self.surface.noise and len(self._sides.block) == len(self.x):

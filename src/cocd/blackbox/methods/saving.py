@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...auto.direction import Search
+from ...auto.line_search import Search
 
 
 def fields(owner: object, names: Iterable[str]) -> dict[str, Any]:
