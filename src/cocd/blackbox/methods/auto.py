@@ -136,9 +136,10 @@ class Auto:
         if isinstance(stage, Look):
             if not stage.done:
                 return None
-            if stage.lowest < self._lowest:
+            lower = stage.lowest < self._lowest
+            if lower and not stage.rippled:
                 return self._descent(stage.where, stage.lowest)
-            if not self._never:
+            if not lower and not self._never:
                 self.settled = Settled(self._lowest, self._why)
             width = _WIDTHS[self._attempts % len(_WIDTHS)]
             return Continuation(surface, self._best, self._lowest, width, self._rng)

@@ -17,6 +17,7 @@ from .surface import Surface
 
 _ROUNDS = 6  # the first sweep, and looks at what is promising
 _LITTLE = 0.1  # of the rise that the curvature foretells: less than that is promising
+_MANY = 0.25  # promising looks a coordinate: a landscape full of valleys
 _SPREAD = 0.35  # of the radius, in the first look; it halves with each
 
 
@@ -36,6 +37,7 @@ class Look:
         self.surface, self._rng = surface, rng
         self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
         self._c = np.abs(c)
+        self.rippled = False  # nearly everywhere: no single valley is worth a closer look
         self.lowest, self.where = np.inf, x.copy()
         radii = width * surface.scales(x) * rng.uniform(0.7, 1.4, n)
         # Both sides of each coordinate: where to look next, and the lowest there and where.
@@ -70,7 +72,8 @@ class Look:
         away = self._found - self.x[self._index]
         foretold = 0.5 * self._c[self._index] * away**2
         keep = (self._value - self.f < _LITTLE * foretold) & (away != 0)
-        if self.steps >= _ROUNDS or not keep.any():
+        self.rippled = self.rippled or int(keep.sum()) > _MANY * len(self.x)
+        if self.steps >= _ROUNDS or not keep.any() or self.rippled:
             self.done = "all around has been looked at"
             return
         spread = _SPREAD / 2 ** (self.steps - 1)
@@ -81,7 +84,7 @@ class Look:
 
     # --- saving --------------------------------------------------------------------------------
 
-    _FIELDS = ("x", "f", "steps", "skipped", "done", "lowest", "where", "_c")
+    _FIELDS = ("x", "f", "steps", "skipped", "done", "lowest", "where", "rippled", "_c")
     _LISTS = ("_index", "_next", "_found", "_value")
 
     def state_dict(self) -> dict[str, Any]:
