@@ -20,6 +20,7 @@ SUBJECTS = {
     "language-model": ("benchmarks.language_model", "a language model, layer by layer"),
     "unit-probes": ("benchmarks.unit_probes", "seconds to the paper's final score of CoCD"),
     "unit-positions": ("benchmarks.unit_positions", "how noisy slopes by unit probes are"),
+    "suite": ("benchmarks.suite.options", "AutoCoCD beside tuned peers on small problems"),
     "blackbox": ("benchmarks.blackbox.options", "cocd.minimize beside its peers"),
 }
 

@@ -28,6 +28,7 @@ class Block:
         places: Sequence[Place],
         options: Options,
         segments: Sequence[Segment] = (),
+        widths: Vector | None = None,
     ) -> None:
         self.places = places
         self.segments = list(segments)  # where the estimates are remembered
@@ -38,7 +39,13 @@ class Block:
         self._now = [gather(t, where) for t, where in zip(self._of, self._spots, strict=True)]
         self.x = torch.cat([values.double().cpu() for values in self._now]).numpy()
         self.moving = self.spread([tensor.requires_grad for tensor in self._of])
-        self.radius = self.option("eps")
+        # The radius of each tensor's probes: its eps times a width, 1 if none is told.
+        factors = np.ones(len(places)) if widths is None else widths
+        self.radii = [
+            float(options[id(tensor)]["eps"]) * float(factor)
+            for tensor, factor in zip(self._of, factors, strict=True)
+        ]
+        self.radius = self.spread(self.radii)
         self.decay = self.option("l2")
 
     def __len__(self) -> int:
@@ -53,12 +60,27 @@ class Block:
         repeated: Vector = np.repeat(values, self.sizes)
         return repeated
 
+    def radius_of(self, tensor: Tensor) -> float:
+        """Of one of its tensors."""
+        return next(r for t, r in zip(self._of, self.radii, strict=True) if t is tensor)
+
+    def split(self, values: Vector) -> list[Vector]:
+        """One number a coordinate, place by place."""
+        return np.split(values, np.cumsum(self.sizes[:-1]))
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether some tensor needs a wider radius than its eps: a narrow one would see nothing."""
+        return any(
+            radius > float(self.options[id(tensor)]["eps"])
+            for tensor, radius in zip(self._of, self.radii, strict=True)
+        )
+
     def is_lost_at(self, times: float) -> bool:
         """Whether a radius of so many eps would be lost in rounding, at some of the weights."""
         return any(
-            is_half(tensor)
-            or is_lost(tensor, place.elements, times * float(self.options[id(tensor)]["eps"]))
-            for tensor, place in zip(self._of, self.places, strict=True)
+            is_half(tensor) or is_lost(tensor, place.elements, times * radius)
+            for tensor, place, radius in zip(self._of, self.places, self.radii, strict=True)
         )
 
     def rounding(self, loss: object) -> float:

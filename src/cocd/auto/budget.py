@@ -61,6 +61,7 @@ class Budget:
     size: int  # B
     boldness: float = 1.0  # by which every part is multiplied
     free: bool = True  # False: B is somebody else's
+    age: float = 0.0  # sweeps in which noise was what limits steps
     seen: list[tuple[float, float]] = field(default_factory=list)  # kappa d and d of each step
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
@@ -83,21 +84,39 @@ class Budget:
         self.seen = [*self.seen, fresh][-window:]
         if len(self.seen) < config.judged_steps:
             return
-        total = sum(d for _, d in self.seen)
-        kappa = sum(kd for kd, _ in self.seen) / total
-        error = hypot(*(kd - kappa * d for kd, d in self.seen)) / total
+        kappa, error = _signal(self.seen)
+        now = min(_signal(self.seen[-config.judged_steps :])[0], kappa)
         if self.free and self.size > least and kappa - config.halving_errors * error > part:
             self.size, self.seen = max(self.size // 2, least), []
         elif sweeps >= config.bold_sweeps:
-            bold = config.boldest * (kappa + config.boldness_errors * error) / part  # (9)
-            self.boldness = min(1.0, max(config.least_boldness, bold))
+            more = min(1.0, now - config.halving_errors * error) / part
+            less = config.boldest * (kappa + config.boldness_errors * error) / part  # (9)
+            self.boldness = more if more > 1 else min(1.0, max(config.least_boldness, less))
+
+    def step(self, sweeps: float) -> None:
+        """So much of a sweep was done."""
+        if self.boldness <= 1:
+            self.age += sweeps
 
     def state_dict(self) -> dict[str, Any]:
         seen = [list(pair) for pair in self.seen]
-        return {"size": self.size, "boldness": self.boldness, "free": self.free, "seen": seen}
+        return {
+            "size": self.size,
+            "boldness": self.boldness,
+            "free": self.free,
+            "age": self.age,
+            "seen": seen,
+        }
 
     @classmethod
     def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Budget:
         pairs: list[Any] = saved["seen"]
         seen = [(float(kd), float(d)) for kd, d in pairs]
         return cls(**{**saved, "seen": seen, "config": config})
+
+
+def _signal(seen: list[tuple[float, float]]) -> tuple[float, float]:
+    """Kappa and its standard error."""
+    total = sum(d for _, d in seen)
+    kappa = sum(kd for kd, _ in seen) / total
+    return kappa, hypot(*(kd - kappa * d for kd, d in seen)) / total

@@ -18,10 +18,23 @@ class AutoConfig:
             grows with it.
         measure_every: sweeps from one measurement of curvature to the next.
 
+    Radius of each tensor:
+        radius_steps: steps that are looked at before a radius changes.
+        radius_factor: factor by which it changes.
+        short_step: length of steps, in radii, below which the radius becomes narrower.
+        long_step: length of steps above which a narrow radius becomes wider again.
+        narrowest: least multiple of `eps`.
+        widest: largest multiple of `eps`.
+        lost_share: share of lost differences above which the radius becomes wider.
+        less_lost: factor by which that must make the share smaller, or it is taken back.
+        more_lost: rise of the share with which a narrower radius is taken back.
+
     Direction:
         damping: share of the block's mean curvature that is added to each coordinate's. What
             looks flat may be flat by chance.
-        reach: radii that a coordinate moves at most in one step, at the first learning rate.
+        reach: radii that a coordinate moves at most in one step, to begin with.
+        reach_growth: factor on that limit after each step that ends at it.
+        limited: share of steps that end at the limit where it stays as it is.
         curvature_floor: least curvature, as a multiple of the steepest slope over its radius.
 
     Line search:
@@ -31,7 +44,7 @@ class AutoConfig:
         rounding: units in the last place of the loss below which a difference means nothing.
 
     Part of the best step:
-        part: share of the best step that is taken at first. Some of it is the mini-batch's own.
+        part: share of the best step that is taken at first, and at least where noise is small.
         part_sweeps: sweeps after which that share begins to fall as one over the root of sweeps.
         end: share of `max_evaluations`, at their end, over which steps shrink.
         end_part: what the last step is multiplied by.
@@ -67,8 +80,20 @@ class AutoConfig:
     one_sided_radius: float = 1 / 15
     measure_every: int = 4
 
+    radius_steps: int = 8
+    radius_factor: float = 4.0
+    short_step: float = 0.01
+    long_step: float = 0.1
+    narrowest: float = 1e-4
+    widest: float = 64.0
+    lost_share: float = 0.5
+    less_lost: float = 0.9
+    more_lost: float = 0.1
+
     damping: float = 0.1
     reach: float = 3.0
+    reach_growth: float = 1.2
+    limited: float = 0.2
     curvature_floor: float = 1e-12
 
     length_follow: float = 0.2

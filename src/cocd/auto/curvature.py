@@ -49,6 +49,12 @@ class Curvature:
         for (t, index), values in zip(places, parts, strict=True):
             put(self.tensors[t], index, values.masked_fill(values.isinf(), torch.nan))
 
+    def forget(self, tensors: Sequence[int]) -> None:
+        """What was measured in another radius is to be measured again."""
+        for t in tensors:
+            if t < len(self.tensors):
+                self.tensors[t].fill_(torch.nan)
+
     def state_dict(self) -> list[Tensor]:
         return [values.clone() for values in self.tensors]
 

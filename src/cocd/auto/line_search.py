@@ -18,6 +18,7 @@ class Found(NamedTuple):
     tried: float  # the length it began with
     length: float  # the best one; 0 where no point was lower
     gain: float  # by which the objective is lower there
+    limited: bool = False  # it is the longest one that was allowed
 
 
 def search(
@@ -33,14 +34,14 @@ def search(
     f is `f0` at 0, with the given slope; `at` has it elsewhere. No length is above `longest`.
 
     >>> search(1.0, -2.0, 0.5, 10.0, 0.0, lambda s: (1 - s) ** 2)
-    Found(tried=0.5, length=1.0, gain=1.0)
+    Found(tried=0.5, length=1.0, gain=1.0, limited=False)
     """
     tried = min(length, longest)
     trial = Search(f0, slope, tried, around=(1.0,), rounding=rounding)
     while trial.lengths:
         trial.lengths = [min(s, longest) for s in trial.lengths]
         trial.learn([at(s) for s in trial.lengths])
-    return Found(tried, trial.best, f0 - trial.value)
+    return Found(tried, trial.best, f0 - trial.value, limited=trial.best >= longest)
 
 
 @dataclass

@@ -17,6 +17,8 @@ from ..auto.curvature import Curvature
 from ..auto.direction import Direction, Vector, propose
 from ..auto.line_search import Found, Length, search
 from ..auto.move import Move
+from ..auto.radius import Radius
+from ..auto.reach import Reach
 from ..auto.rollback import Rollback, Verdict
 from ..auto.scales import Scales
 from ..objective.protocol import Closure, Difference
@@ -28,7 +30,17 @@ from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
 
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
-_SAVED = ("first_lr", "config", "lengths", "curvature", "rollback", "scales", "budget", "last")
+_SAVED = (
+    "first_lr",
+    "config",
+    "lengths",
+    "reach",
+    "curvature",
+    "rollback",
+    "scales",
+    "budget",
+    "last",
+)
 
 
 class Probes(NamedTuple):
@@ -38,7 +50,8 @@ class Probes(NamedTuple):
     g: Vector  # slopes, NaN where a probe failed
     c: Vector  # curvatures
     known: Vector  # curvatures as they were remembered, NaN where they were not
-    measured: bool  # curvature was measured in this step, too
+    fresh: Vector  # curvatures as they were measured in this step
+    measured: bool  # they were
 
 
 class AutoCoCD(CoordinateMethod):
@@ -102,6 +115,8 @@ class AutoCoCD(CoordinateMethod):
         "_first_lr",
         "_config",
         "_lengths",
+        "_reach",
+        "_radius",
         "_curvature",
         "_rollback",
         "_scales",
@@ -163,6 +178,8 @@ class AutoCoCD(CoordinateMethod):
     def _know_nothing(self) -> None:
         config = self._config
         self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
+        self._reach = Reach(config=config)
+        self._radius = Radius(config=config)
         self._curvature = Curvature()
         self._rollback = Rollback(config=config)
         self._scales = Scales(config=config)
@@ -200,6 +217,19 @@ class AutoCoCD(CoordinateMethod):
         return [found.get(id(parameter), 1.0) for parameter in self._parameters()]
 
     @property
+    def radii(self) -> list[float]:
+        """The radius of each parameter's probes: its group's `eps`, narrower or wider."""
+        widths = self._radius.of(range(len(self._tensors)))
+        found = {id(t): float(width) for t, width in zip(self._tensors, widths, strict=True)}
+        groups = [(p, group) for group in self.param_groups for p in group["params"]]
+        return [found.get(id(p), 1.0) * float(group["eps"]) for p, group in groups]
+
+    @property
+    def reach(self) -> float:
+        """How many radii a coordinate moves at most in one step."""
+        return self._reach.value * self._config.reach
+
+    @property
     def restored(self) -> int:
         """How often parameters from before were put back because the loss had risen so far."""
         return self._rollback.restored
@@ -216,13 +246,13 @@ class AutoCoCD(CoordinateMethod):
             gain = self._judge_last(evaluate, probes.loss, options)
             direction = self._direction(block, probes)
             found = direction and self._search(evaluate, block, probes.loss, direction)
-            move = self._part_of(evaluate, block, direction, found)
+            move = self._part_of(evaluate, block, probes, direction, found)
             loss = probes.loss + penalty(self._tensors, options)
             verdict = self._rollback.check(
                 loss, self._tensors, lambda: evaluate.quickly() + penalty(self._tensors, options)
             )
             evaluate.interrupts.deliver()  # the last moment at which nothing has changed
-            self._observe(block, probes, gain, found)
+            self._observe(evaluate, block, probes, gain, direction, found)
             self._commit(loss, verdict, move)
         return evaluate.first
 
@@ -238,7 +268,8 @@ class AutoCoCD(CoordinateMethod):
             check_count("max_evaluations", self.max_evaluations)
         segments = self._memory.block(self._schedule, B)
         places = by_tensor(segment.part for segment in segments)
-        return Block(self._tensors, places, options, segments)
+        widths = self._radius.of([place.tensor for place in places])
+        return Block(self._tensors, places, options, segments, widths)
 
     def _probe(self, evaluate: Evaluations, block: Block) -> Probes:
         """Slopes; and curvature in every fourth sweep, and where it is not known."""
@@ -248,21 +279,22 @@ class AutoCoCD(CoordinateMethod):
         times, sweep = self._config.one_sided_radius, self._schedule.count // self._schedule.n
         side: Difference = "forward" if sweep % 2 else "backward"
         due = sweep % self._config.measure_every == 0 or np.isnan(known[block.moving]).any()
-        if due or evaluate.inside_autocast or block.is_lost_at(times):
+        if due or evaluate.inside_autocast or block.is_rough or block.is_lost_at(times):
             times, side = 1.0, "central"
         loss, fresh = probe(
             evaluate,
             self._tensors,
             [segment.part for segment in block.segments],
-            lambda tensor: times * float(block.options[id(tensor)]["eps"]),
+            lambda tensor: times * block.radius_of(tensor),
             side,
         )
         g = fresh.first.numpy().copy()  # (1)
         if fresh.second is not None:
-            return Probes(loss, g, Curvature.mean(known, fresh.second.numpy()), known, True)
+            second = fresh.second.numpy()
+            return Probes(loss, g, Curvature.mean(known, second), known, second, True)
         sign = 1 if side == "forward" else -1
         g -= sign * times * block.radius * known / 2  # (2)
-        return Probes(loss, g, known, known, False)
+        return Probes(loss, g, known, known, known, False)
 
     def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
         """G, what the move before gained on this batch (8); None where it is not judged."""
@@ -277,7 +309,7 @@ class AutoCoCD(CoordinateMethod):
             block.slopes(probes.g),
             block.curvatures(probes.c),
             block.radius,
-            config.reach * block.radius,
+            self._reach.value * config.reach * block.radius,
             block.spread(self._scales.of([place.tensor for place in block.places])),
             config.damping,
             config.curvature_floor,
@@ -300,10 +332,12 @@ class AutoCoCD(CoordinateMethod):
         self,
         evaluate: Evaluations,
         block: Block,
+        probes: Probes,
         direction: Direction | None,
         found: Found | None,
     ) -> Move:
         """The part rho of what was found that is not the mini-batch's own (6)."""
+        direction, found = self._or_probe(block, probes, direction, found)
         if direction is None or found is None:
             return Move()
         left = self._left(evaluate)
@@ -311,8 +345,31 @@ class AutoCoCD(CoordinateMethod):
         rates = block.option("lr") / self._first_lr
         return Move.along(block, direction, found, share, left, rates)
 
+    def _or_probe(
+        self, block: Block, probes: Probes, direction: Direction | None, found: Found | None
+    ) -> tuple[Direction | None, Found | None]:
+        """The best of the probes instead, where the objective is lower there."""
+        if not probes.measured:
+            return direction, found
+        g, r = block.slopes(probes.g), block.radius
+        gains = np.abs(g) * r - block.curvatures(probes.fresh) * r * r / 2
+        gains[~np.isfinite(gains)] = -np.inf
+        best = int(gains.argmax())
+        if not gains[best] > (0.0 if found is None else found.gain):
+            return direction, found
+        p = np.zeros(len(block))
+        p[best] = -np.copysign(r[best], g[best])
+        alone = Direction(p, np.where(p, g, 0.0), 1.0)
+        return alone, Found(1.0, 1.0, float(gains[best]))
+
     def _observe(
-        self, block: Block, probes: Probes, gain: float | None, found: Found | None
+        self,
+        evaluate: Evaluations,
+        block: Block,
+        probes: Probes,
+        gain: float | None,
+        direction: Direction | None,
+        found: Found | None,
     ) -> None:
         """Remember what was measured, and let every part learn from it."""
         slopes = torch.from_numpy(probes.g)
@@ -329,7 +386,33 @@ class AutoCoCD(CoordinateMethod):
         if found is not None:
             length = self._lengths[self._whose(block)] = self._length(block)
             length.observe(found.tried, found.length)
+            self._reach.observe(found)
+        self._measure_radius(block, probes, block.rounding(evaluate.first), direction, found)
         self._judge(len(block), gain)
+
+    def _measure_radius(
+        self,
+        block: Block,
+        probes: Probes,
+        rounding: float,
+        direction: Direction | None,
+        found: Found | None,
+    ) -> None:
+        """Steps in radii, and the share of differences that say nothing."""
+        steps: list[float | None] = [None] * len(block.places)
+        if direction is not None and found is not None:
+            lengths = found.length * np.abs(direction.p) / block.radius
+            steps = [rms(part[part > 0]) if part.any() else None for part in block.split(lengths)]
+            if not found.length:
+                steps = [0.0] * len(steps)
+        lost: list[float | None] = [None] * len(steps)
+        if probes.measured:
+            least = 2 * rounding * abs(probes.loss)
+            r = block.radius
+            flat = (2 * r * np.abs(probes.g) <= least) & (r * r * np.abs(probes.fresh) <= least)
+            lost = [float(part.mean()) for part in block.split(flat)]
+        changed = self._radius.observe([place.tensor for place in block.places], steps, lost)
+        self._curvature.forget(changed)
 
     def _compare(self, block: Block, probes: Probes) -> None:
         """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
@@ -359,6 +442,7 @@ class AutoCoCD(CoordinateMethod):
                 sweep=n / B,
                 least=least_budget(self._config, n, self._memory.m),
             )
+        own.step(B / n)
 
     def _commit(self, loss: float, verdict: Verdict, move: Move) -> None:
         """Move, or go back to better parameters."""
@@ -366,6 +450,7 @@ class AutoCoCD(CoordinateMethod):
         if verdict == "lost":
             self._rollback.restore(self._tensors)
             self._scales.reset(int(self._swept()) + 2)  # when no slope is from there
+            self._reach.reset()
             for length in self._lengths.values():
                 length.value *= 0.5
             move = Move()
@@ -373,7 +458,7 @@ class AutoCoCD(CoordinateMethod):
         own = self._own_budget
         if own is not None:
             self.compute_budget = own.size
-        judged = own is not None and self._swept() < self._config.judged_sweeps
+        judged = own is not None and own.age < self._config.judged_sweeps
         self._last = move if judged else Move()
 
     # --- how long, how bold ---------------------------------------------------------------------
@@ -390,7 +475,8 @@ class AutoCoCD(CoordinateMethod):
 
     def _part(self) -> float:
         """rho, the share of the step that is best on one mini-batch (6)."""
-        return self._config.part / sqrt(1 + self._swept() / self._config.part_sweeps)
+        sweeps = self._swept() if self._own_budget is None else self._own_budget.age
+        return self._config.part / sqrt(1 + sweeps / self._config.part_sweeps)
 
     def _swept(self) -> float:
         """Sweeps so far."""
@@ -432,6 +518,8 @@ class AutoCoCD(CoordinateMethod):
             "first_lr": float(self._first_lr),
             "config": self._config.state_dict(),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
+            "reach": self._reach.state_dict(),
+            "radius": self._radius.state_dict(),
             "curvature": self._curvature.state_dict(),
             "rollback": self._rollback.state_dict(),
             "scales": self._scales.state_dict(),
@@ -456,9 +544,16 @@ class AutoCoCD(CoordinateMethod):
             int(t): Length(value, config.length_follow, config.length_shrink)
             for t, value in saved["lengths"].items()
         }
+        self._reach = Reach.from_state(saved["reach"], config)
+        self._radius = Radius.from_state(saved["radius"], config)
         self._curvature = Curvature.from_state(saved["curvature"])
         self._rollback = Rollback.from_state(saved["rollback"], config)
         self._scales = Scales.from_state(saved["scales"], config)
         budget = saved["budget"]
         self._own_budget = budget and Budget.from_state(budget, config)
         self._last = Move.from_state(saved["last"])
+
+
+def rms(values: Vector) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))

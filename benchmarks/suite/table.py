@@ -1,0 +1,119 @@
+"""What the rows say: AutoCoCD beside the best of the others, problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan
+from statistics import median
+from typing import NamedTuple
+
+from .measure import Row
+
+_SOLVED = 1e-3  # of the loss at the start: what is below that is not told apart
+_CLOSE, _FAR = 1.2, 2.0
+
+
+class Line(NamedTuple):
+    """Medians over the seeds, on training rows and on others."""
+
+    problem: str
+    held_out: bool
+    n: int
+    start: float
+    train: float
+    test: float
+    peer: str
+    rate: float
+    peer_train: float
+    peer_test: float
+
+    @property
+    def ratio(self) -> float:
+        """Of training losses, each with a thousandth of that at the start added."""
+        return _ratio(self.train, self.peer_train, self.start)
+
+    @property
+    def test_ratio(self) -> float:
+        return _ratio(self.test, self.peer_test, self.start)
+
+
+def _ratio(ours: float, theirs: float, start: float) -> float:
+    return (ours + _SOLVED * start) / (theirs + _SOLVED * start)
+
+
+def score(row: Row, name: str = "train") -> float:
+    """The loss at the end; infinite where it diverged."""
+    value = row[name]
+    return inf if value is None else float(value)
+
+
+def lines(rows: Sequence[Row]) -> list[Line]:
+    """One of each problem for which there are rows of AutoCoCD and of another."""
+    found = []
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        own = [row for row in rows if row["problem"] == problem]
+        ours = [row for row in own if row["method"] == "AutoCoCD"]
+        kinds: dict[tuple[str, float], list[Row]] = {}
+        for row in own:
+            if row["method"] != "AutoCoCD":
+                kinds.setdefault((row["method"], row["rate"]), []).append(row)
+        if not ours or not kinds:
+            continue
+        most = max(map(len, kinds.values()))  # the best rate of each has run with every seed
+        full = {kind: group for kind, group in kinds.items() if len(group) == most}
+        (peer, rate), best = min(full.items(), key=lambda each: _median(each[1], "train"))
+        found.append(
+            Line(
+                problem,
+                ours[0]["held_out_problem"],
+                ours[0]["n"],
+                median(row["start"] for row in ours),
+                _median(ours, "train"),
+                _median(ours, "test"),
+                peer,
+                rate,
+                _median(best, "train"),
+                _median(best, "test"),
+            )
+        )
+    return found
+
+
+def _median(rows: Sequence[Row], name: str) -> float:
+    return median(score(row, name) for row in rows)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table of all lines, and how many of them are close."""
+    out = [
+        "| problem | n | at the start | AutoCoCD | held-out rows | best other | its rate | its loss "
+        "| held-out rows | ratio | held-out rows |",
+        "| :-- | --: | --: | --: | --: | :-- | --: | --: | --: | --: | --: |",
+    ]
+    found = sorted(lines(rows), key=lambda line: (line.held_out, line.problem))
+    for line in found:
+        out.append(
+            f"| {line.problem}{' *' if line.held_out else ''} | {line.n:,} | {line.start:.3g} "
+            f"| {line.train:.3g} | {line.test:.3g} | {line.peer} | {line.rate:g} "
+            f"| {line.peer_train:.3g} | {line.peer_test:.3g} | {line.ratio:.2f} "
+            f"| {line.test_ratio:.2f} |"
+        )
+    for name, chosen in (
+        ("All", found),
+        ("Looked at", [line for line in found if not line.held_out]),
+        ("Held out (*)", [line for line in found if line.held_out]),
+    ):
+        if chosen:
+            out.append("\n" + _summary(name, [line.ratio for line in chosen]))
+            out.append(_summary("on held-out rows", [line.test_ratio for line in chosen]))
+    return "\n".join(out)
+
+
+def _summary(name: str, ratios: Sequence[float]) -> str:
+    close = sum(ratio <= _CLOSE for ratio in ratios)
+    far = sum(ratio > _FAR for ratio in ratios)
+    worst = max(ratios, default=nan)
+    return (
+        f"{name}: {close} of {len(ratios)} within {_CLOSE:g}, {far} above {_FAR:g}, "
+        f"worst {worst:.2f}, median {median(ratios):.2f}."
+    )

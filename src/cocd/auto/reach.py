@@ -1,0 +1,44 @@
+"""How far coordinates may move in one step: further where that limit is what ends steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .config import AutoConfig
+from .line_search import Found
+
+_LONGEST = 1e9  # times the reach at first
+
+
+@dataclass
+class Reach:
+    """Settles where a fifth of all steps end at the limit, and never below the first one.
+
+    >>> reach = Reach()
+    >>> for _ in range(20):
+    ...     reach.observe(Found(tried=1.0, length=1.0, gain=1.0, limited=True))
+    >>> round(reach.value)
+    38
+    """
+
+    value: float = 1.0  # by what the reach is multiplied
+    config: AutoConfig = field(default=AutoConfig(), repr=False)
+
+    def observe(self, found: Found) -> None:
+        """Where a search ended."""
+        grow, share = self.config.reach_growth, self.config.limited
+        if found.limited:
+            self.value = min(_LONGEST, self.value * grow)
+        else:
+            self.value = max(1.0, self.value * grow ** (-share / (1 - share)))
+
+    def reset(self) -> None:
+        self.value = 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    @classmethod
+    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Reach:
+        return cls(float(saved["value"]), config)
