@@ -15,6 +15,7 @@ from ..parts.layout import Place, gather, put, spot
 from ..parts.memory import Segment
 from ..parts.probe import is_lost
 from .direction import Vector
+from .line_search import Found
 
 Options = Mapping[int, Mapping[str, Any]]  # the group of each tensor, by its id
 
@@ -63,6 +64,20 @@ class Block:
     def radius_of(self, tensor: Tensor) -> float:
         """Of one of its tensors."""
         return next(r for t, r in zip(self._of, self.radii, strict=True) if t is tensor)
+
+    @property
+    def tensors(self) -> list[int]:
+        """The number of each place's tensor."""
+        return [place.tensor for place in self.places]
+
+    def steps(self, found: Found | None) -> list[float | None]:
+        """How long a step is in each tensor, in radii; 0 where nothing lower was found."""
+        if found is None:
+            return [None] * len(self.places)
+        radii = self.split(found.length * np.abs(found.direction.p) / self.radius)
+        moved = [part[part > 0] for part in radii]
+        none = None if found.length else 0.0
+        return [float(np.sqrt((m * m).mean())) if len(m) else none for m in moved]
 
     def split(self, values: Vector) -> list[Vector]:
         """One number a coordinate, place by place."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..parts.layout import Place, gather, put
+from .config import AutoConfig
 from .direction import Vector
 
 
@@ -59,5 +60,5 @@ class Curvature:
         return [values.clone() for values in self.tensors]
 
     @classmethod
-    def from_state(cls, saved: Sequence[Tensor]) -> Curvature:
+    def from_state(cls, saved: Sequence[Tensor], config: AutoConfig) -> Curvature:
         return cls([values.to("cpu", copy=True) for values in saved])

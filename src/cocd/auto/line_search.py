@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .direction import Direction
+
 _LONGER = 3.0  # times the length, where what was tried made no difference at all
 
 
 class Found(NamedTuple):
     """What a search along a direction came to."""
 
+    direction: Direction
     tried: float  # the length it began with
     length: float  # the best one; 0 where no point was lower
     gain: float  # by which the objective is lower there
@@ -22,26 +25,29 @@ class Found(NamedTuple):
 
 
 def search(
+    direction: Direction,
     f0: float,
-    slope: float,
     length: float,
-    longest: float,
     rounding: float,
     at: Callable[[float], float],
 ) -> Found:
     """Two evaluations along a step: one where its length is expected, one where a parabola turns.
 
-    f is `f0` at 0, with the given slope; `at` has it elsewhere. No length is above `longest`.
+    The objective is `f0` at 0, and `at` has it elsewhere. No length is above the longest one.
 
-    >>> search(1.0, -2.0, 0.5, 10.0, 0.0, lambda s: (1 - s) ** 2)
-    Found(tried=0.5, length=1.0, gain=1.0, limited=False)
+    >>> import numpy as np
+    >>> along = Direction(p=np.array([1.0]), g=np.array([-2.0]), longest=10.0)
+    >>> found = search(along, 1.0, 0.5, 0.0, lambda s: (1 - s) ** 2)
+    >>> found.tried, found.length, found.gain, found.limited
+    (0.5, 1.0, 1.0, False)
     """
+    longest = direction.longest
     tried = min(length, longest)
-    trial = Search(f0, slope, tried, around=(1.0,), rounding=rounding)
+    trial = Search(f0, direction.slope, tried, around=(1.0,), rounding=rounding)
     while trial.lengths:
         trial.lengths = [min(s, longest) for s in trial.lengths]
         trial.learn([at(s) for s in trial.lengths])
-    return Found(tried, trial.best, f0 - trial.value, limited=trial.best >= longest)
+    return Found(direction, tried, trial.best, f0 - trial.value, trial.best >= longest)
 
 
 @dataclass

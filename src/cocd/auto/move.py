@@ -12,7 +12,7 @@ from torch import Tensor
 from ..parts.evaluation import Evaluations
 from ..parts.layout import Place, gather, put, spot
 from .block import Block, Options
-from .direction import Direction, Vector
+from .direction import Vector
 from .line_search import Found
 
 
@@ -29,7 +29,6 @@ class Move(NamedTuple):
     def along(
         cls,
         block: Block,
-        direction: Direction,
         found: Found,
         share: float,
         left: float,
@@ -39,7 +38,7 @@ class Move(NamedTuple):
 
         That share is `left` of what it would be if the end were not near.
         """
-        rate = float(rates[0])
+        direction, rate = found.direction, float(rates[0])
         if (rates != rate).any():  # on average, by what each coordinate promises
             rate = float((direction.g * direction.p) @ rates) / direction.slope
         change = torch.from_numpy(share * found.length * rates * direction.p)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config import AutoConfig
-from .line_search import Found
 
 _LONGEST = 1e9  # times the reach at first
 
@@ -17,7 +16,7 @@ class Reach:
 
     >>> reach = Reach()
     >>> for _ in range(20):
-    ...     reach.observe(Found(tried=1.0, length=1.0, gain=1.0, limited=True))
+    ...     reach.observe(limited=True)
     >>> round(reach.value)
     38
     """
@@ -25,10 +24,10 @@ class Reach:
     value: float = 1.0  # by what the reach is multiplied
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
-    def observe(self, found: Found) -> None:
-        """Where a search ended."""
+    def observe(self, limited: bool) -> None:
+        """Whether a search ended at the limit."""
         grow, share = self.config.reach_growth, self.config.limited
-        if found.limited:
+        if limited:
             self.value = min(_LONGEST, self.value * grow)
         else:
             self.value = max(1.0, self.value * grow ** (-share / (1 - share)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from ..auto.block import Block, Options, is_half, penalty
 from ..auto.budget import Budget, first_budget, least_budget
 from ..auto.config import AutoConfig
 from ..auto.curvature import Curvature
-from ..auto.direction import Direction, Vector, propose
+from ..auto.direction import Direction, propose
 from ..auto.line_search import Found, Length, search
 from ..auto.move import Move
+from ..auto.probes import Probes
 from ..auto.radius import Radius
 from ..auto.reach import Reach
 from ..auto.rollback import Rollback, Verdict
@@ -30,28 +31,14 @@ from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
 
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
-_SAVED = (
-    "first_lr",
-    "config",
-    "lengths",
-    "reach",
-    "curvature",
-    "rollback",
-    "scales",
-    "budget",
-    "last",
-)
-
-
-class Probes(NamedTuple):
-    """What is known of the loss at x_t, along each coordinate of a block."""
-
-    loss: float
-    g: Vector  # slopes, NaN where a probe failed
-    c: Vector  # curvatures
-    known: Vector  # curvatures as they were remembered, NaN where they were not
-    fresh: Vector  # curvatures as they were measured in this step
-    measured: bool  # they were
+_PARTS = {
+    "reach": Reach,
+    "radius": Radius,
+    "curvature": Curvature,
+    "rollback": Rollback,
+    "scales": Scales,
+}  # that are there from the beginning, each with its state
+_SAVED = (*_PARTS, "first_lr", "config", "lengths", "budget", "last")
 
 
 class AutoCoCD(CoordinateMethod):
@@ -115,11 +102,7 @@ class AutoCoCD(CoordinateMethod):
         "_first_lr",
         "_config",
         "_lengths",
-        "_reach",
-        "_radius",
-        "_curvature",
-        "_rollback",
-        "_scales",
+        *(f"_{name}" for name in _PARTS),
         "_own_budget",
         "_last",
     )
@@ -246,13 +229,13 @@ class AutoCoCD(CoordinateMethod):
             gain = self._judge_last(evaluate, probes.loss, options)
             direction = self._direction(block, probes)
             found = direction and self._search(evaluate, block, probes.loss, direction)
-            move = self._part_of(evaluate, block, probes, direction, found)
+            move = self._part_of(evaluate, block, better(found, probes.best(block)))
             loss = probes.loss + penalty(self._tensors, options)
             verdict = self._rollback.check(
                 loss, self._tensors, lambda: evaluate.quickly() + penalty(self._tensors, options)
             )
             evaluate.interrupts.deliver()  # the last moment at which nothing has changed
-            self._observe(evaluate, block, probes, gain, direction, found)
+            self._observe(block, probes, gain, found, block.rounding(evaluate.first))
             self._commit(loss, verdict, move)
         return evaluate.first
 
@@ -291,10 +274,10 @@ class AutoCoCD(CoordinateMethod):
         g = fresh.first.numpy().copy()  # (1)
         if fresh.second is not None:
             second = fresh.second.numpy()
-            return Probes(loss, g, Curvature.mean(known, second), known, second, True)
+            return Probes(loss, g, Curvature.mean(known, second), known, second)
         sign = 1 if side == "forward" else -1
         g -= sign * times * block.radius * known / 2  # (2)
-        return Probes(loss, g, known, known, known, False)
+        return Probes(loss, g, known, known, None)
 
     def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
         """G, what the move before gained on this batch (8); None where it is not judged."""
@@ -310,7 +293,7 @@ class AutoCoCD(CoordinateMethod):
             block.curvatures(probes.c),
             block.radius,
             self._reach.value * config.reach * block.radius,
-            block.spread(self._scales.of([place.tensor for place in block.places])),
+            block.spread(self._scales.of(block.tensors)),
             config.damping,
             config.curvature_floor,
         )
@@ -320,56 +303,29 @@ class AutoCoCD(CoordinateMethod):
     ) -> Found:
         """s, how far along p the objective is lowest."""
         return search(
+            direction,
             loss + block.penalty(),
-            direction.slope,
             self._length(block).value,
-            direction.longest,
             self._config.rounding * block.rounding(evaluate.first) * abs(loss),
             lambda s: block.at(evaluate, s * direction.p),
         )
 
-    def _part_of(
-        self,
-        evaluate: Evaluations,
-        block: Block,
-        probes: Probes,
-        direction: Direction | None,
-        found: Found | None,
-    ) -> Move:
+    def _part_of(self, evaluate: Evaluations, block: Block, found: Found | None) -> Move:
         """The part rho of what was found that is not the mini-batch's own (6)."""
-        direction, found = self._or_probe(block, probes, direction, found)
-        if direction is None or found is None:
+        if found is None:
             return Move()
         left = self._left(evaluate)
         share = self._part() * left * self.boldness
         rates = block.option("lr") / self._first_lr
-        return Move.along(block, direction, found, share, left, rates)
-
-    def _or_probe(
-        self, block: Block, probes: Probes, direction: Direction | None, found: Found | None
-    ) -> tuple[Direction | None, Found | None]:
-        """The best of the probes instead, where the objective is lower there."""
-        if not probes.measured:
-            return direction, found
-        g, r = block.slopes(probes.g), block.radius
-        gains = np.abs(g) * r - block.curvatures(probes.fresh) * r * r / 2
-        gains[~np.isfinite(gains)] = -np.inf
-        best = int(gains.argmax())
-        if not gains[best] > (0.0 if found is None else found.gain):
-            return direction, found
-        p = np.zeros(len(block))
-        p[best] = -np.copysign(r[best], g[best])
-        alone = Direction(p, np.where(p, g, 0.0), 1.0)
-        return alone, Found(1.0, 1.0, float(gains[best]))
+        return Move.along(block, found, share, left, rates)
 
     def _observe(
         self,
-        evaluate: Evaluations,
         block: Block,
         probes: Probes,
         gain: float | None,
-        direction: Direction | None,
         found: Found | None,
+        rounding: float,
     ) -> None:
         """Remember what was measured, and let every part learn from it."""
         slopes = torch.from_numpy(probes.g)
@@ -379,40 +335,18 @@ class AutoCoCD(CoordinateMethod):
         if self.order == "spread" and self._scales.sweep < self._config.compared_until:
             self._compare(block, probes)
         self._memory.write(block.segments, slopes, finite)
-        if probes.measured and self._memory.dense:
+        if probes.fresh is not None and self._memory.dense:
             sizes = [tensor.numel() for tensor in self._tensors]
             self._curvature.observe(block.places, probes.c, sizes)
         self._schedule.advance(len(block))
         if found is not None:
             length = self._lengths[self._whose(block)] = self._length(block)
             length.observe(found.tried, found.length)
-            self._reach.observe(found)
-        self._measure_radius(block, probes, block.rounding(evaluate.first), direction, found)
+            self._reach.observe(found.limited)
+        lost = probes.lost(block, rounding)
+        changed = self._radius.observe(block.tensors, block.steps(found), lost)
+        self._curvature.forget(changed)  # in another radius it is another one
         self._judge(len(block), gain)
-
-    def _measure_radius(
-        self,
-        block: Block,
-        probes: Probes,
-        rounding: float,
-        direction: Direction | None,
-        found: Found | None,
-    ) -> None:
-        """Steps in radii, and the share of differences that say nothing."""
-        steps: list[float | None] = [None] * len(block.places)
-        if direction is not None and found is not None:
-            lengths = found.length * np.abs(direction.p) / block.radius
-            steps = [rms(part[part > 0]) if part.any() else None for part in block.split(lengths)]
-            if not found.length:
-                steps = [0.0] * len(steps)
-        lost: list[float | None] = [None] * len(steps)
-        if probes.measured:
-            least = 2 * rounding * abs(probes.loss)
-            r = block.radius
-            flat = (2 * r * np.abs(probes.g) <= least) & (r * r * np.abs(probes.fresh) <= least)
-            lost = [float(part.mean()) for part in block.split(flat)]
-        changed = self._radius.observe([place.tensor for place in block.places], steps, lost)
-        self._curvature.forget(changed)
 
     def _compare(self, block: Block, probes: Probes) -> None:
         """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
@@ -422,7 +356,7 @@ class AutoCoCD(CoordinateMethod):
         c = np.abs(block.curvatures(probes.c))
         finite = c[np.isfinite(c)]
         damping = self._config.damping * float(finite.mean()) if len(finite) else 0.0
-        tensors = block.spread([place.tensor for place in block.places])
+        tensors = block.spread(block.tensors)
         slopes = block.slopes(stale), block.slopes(probes.g)
         self._scales.observe(tensors, *slopes, c + damping, self._swept())  # (10)
 
@@ -518,11 +452,7 @@ class AutoCoCD(CoordinateMethod):
             "first_lr": float(self._first_lr),
             "config": self._config.state_dict(),
             "lengths": {str(t): length.value for t, length in self._lengths.items()},
-            "reach": self._reach.state_dict(),
-            "radius": self._radius.state_dict(),
-            "curvature": self._curvature.state_dict(),
-            "rollback": self._rollback.state_dict(),
-            "scales": self._scales.state_dict(),
+            **{name: getattr(self, f"_{name}").state_dict() for name in _PARTS},
             "budget": self._own_budget and self._own_budget.state_dict(),
             "last": self._last.state_dict(),
         }
@@ -544,16 +474,15 @@ class AutoCoCD(CoordinateMethod):
             int(t): Length(value, config.length_follow, config.length_shrink)
             for t, value in saved["lengths"].items()
         }
-        self._reach = Reach.from_state(saved["reach"], config)
-        self._radius = Radius.from_state(saved["radius"], config)
-        self._curvature = Curvature.from_state(saved["curvature"])
-        self._rollback = Rollback.from_state(saved["rollback"], config)
-        self._scales = Scales.from_state(saved["scales"], config)
+        for name, part in _PARTS.items():
+            setattr(self, f"_{name}", part.from_state(saved[name], config))
         budget = saved["budget"]
         self._own_budget = budget and Budget.from_state(budget, config)
         self._last = Move.from_state(saved["last"])
 
 
-def rms(values: Vector) -> float:
-    """The root of the mean square."""
-    return float(np.sqrt(np.mean(np.square(values))))
+def better(found: Found | None, other: Found | None) -> Found | None:
+    """The one with the larger gain."""
+    if found is None or other is None:
+        return found or other
+    return found if found.gain >= other.gain else other
