@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU, norm: str = "") -> nn.Sequential:
     """Linear layers with an activation between them, and a norm before it if one is named."""
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         layers.append(nn.Linear(a, b))
         if i < len(sizes) - 2:
             if norm:

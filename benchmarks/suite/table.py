@@ -86,8 +86,8 @@ def _median(rows: Sequence[Row], name: str) -> float:
 def markdown(rows: Sequence[Row]) -> str:
     """A table of all lines, and how many of them are close."""
     out = [
-        "| problem | n | at the start | AutoCoCD | held-out rows | best other | its rate | its loss "
-        "| held-out rows | ratio | held-out rows |",
+        "| problem | n | at the start | AutoCoCD | held-out rows | best other | its rate "
+        "| its loss | held-out rows | ratio | held-out rows |",
         "| :-- | --: | --: | --: | --: | :-- | --: | --: | --: | --: | --: |",
     ]
     found = sorted(lines(rows), key=lambda line: (line.held_out, line.problem))

@@ -61,20 +61,20 @@ def test_it_halves_where_all_comes_that_is_promised():
     found = Training(same).sweeps(4)
     assert list(dict.fromkeys(found.budgets)) == [B, B // 2] == [128, 64]
     assert found.budgets.index(64) == 17  # a step is judged by the next one, sixteen decide
-    assert found.optimizer._own_budget.boldness == 1
+    assert found.optimizer.boldness > 2  # and then a step takes all of what was found
 
 
 def test_steps_are_shorter_where_nothing_comes():
     found = Training(noise, start=0.0).sweeps(0.9)
     assert found.optimizer._own_budget.boldness == 1  # not before all has been measured once
     found.sweeps(4)
-    assert set(found.budgets) == {B} and found.optimizer._own_budget.boldness < 0.5
+    assert set(found.budgets) == {B} and found.optimizer._own_budget.boldness < 0.9
 
 
 def test_shorter_steps_stay_nearer_to_where_all_batches_agree():
     bold = Training(noise, start=0.0, compute_budget=B).sweeps(12)
     found = Training(noise, start=0.0).sweeps(12)
-    assert found.x.detach().norm() < 0.75 * bold.x.detach().norm()
+    assert found.x.detach().norm() < 0.9 * bold.x.detach().norm()
 
 
 def test_noise_that_is_small_beside_the_signal_changes_little():
@@ -90,16 +90,18 @@ def test_it_is_settled_after_four_sweeps():
     before = copy.deepcopy(found.optimizer._own_budget)
     counted = found.optimizer.evaluations
     found.run(20)  # of the fifth sweep, which measures curvature: two evaluations a coordinate
-    assert found.optimizer._own_budget == before and found.optimizer._last.change is None
+    after = found.optimizer._own_budget
+    assert (after.size, after.boldness, after.seen) == (before.size, before.boldness, before.seen)
+    assert found.optimizer._last.change is None
     assert found.optimizer.evaluations - counted == 20 * (2 * B + 3)
 
 
 @pytest.mark.parametrize("loss", [same, noise])
 def test_it_evaluates_as_many_as_it_says(loss):
     found = Training(loss).run(40)
-    assert found.optimizer.evaluations == found.calls
+    assert found.optimizer.evaluations == found.calls - found.optimizer.checks
     given = Training(loss, compute_budget=B).run(40)
-    assert given.optimizer.evaluations == given.calls
+    assert given.optimizer.evaluations == given.calls - given.optimizer.checks
 
 
 def test_being_judged_costs_one_evaluation_a_step_and_changes_nothing():

@@ -220,15 +220,31 @@ def test_the_part_of_a_step_goes_on_falling_when_a_short_memory_grows():
     assert again._part() == optimizer._part()
 
 
+END = cocd.AutoConfig(end_sweeps=0.0)
+
+
 @pytest.mark.parametrize("announced", [12, 13, 14])
 def test_near_the_end_a_step_is_shortened_once(announced):
     """The first step makes 2 x 4 + 1 evaluations and two along its way."""
     moved = []
     for most in (None, announced):
         x = torch.ones(4, dtype=torch.float64, requires_grad=True)
-        optimizer = cocd.AutoCoCD([x], compute_budget=4, max_evaluations=most)
+        optimizer = cocd.AutoCoCD([x], compute_budget=4, max_evaluations=most, config=END)
         optimizer.step(lambda x=x: (x**2).sum())
         assert optimizer.evaluations == 11
         moved.append(1 - x.detach())
     left = (1 - 11 / announced) / 0.3
     assert moved[1].tolist() == pytest.approx((left * moved[0]).tolist(), rel=1e-12)
+
+
+def test_steps_shrink_at_the_end_only_where_noise_has_limited_many_sweeps():
+    for sweeps, shrunk in ((50, False), (150, True)):
+        x = torch.ones(4, dtype=torch.float64, requires_grad=True)
+        optimizer = cocd.AutoCoCD([x], max_evaluations=4)
+        optimizer._own_budget.age = sweeps
+        y = x.detach().clone().requires_grad_()
+        other = cocd.AutoCoCD([y])
+        other._own_budget.age = sweeps
+        optimizer.step(lambda x=x: (x**2).sum())
+        other.step(lambda y=y: (y**2).sum())
+        assert torch.equal(x, y) != shrunk

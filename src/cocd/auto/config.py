@@ -48,6 +48,7 @@ class AutoConfig:
         part_sweeps: sweeps after which that share begins to fall as one over the root of sweeps.
         end: share of `max_evaluations`, at their end, over which steps shrink.
         end_part: what the last step is multiplied by.
+        end_sweeps: sweeps in which noise has limited steps before they shrink at the end.
 
     Budget and boldness:
         least_budget: least compute budget that is found, where n is large enough.
@@ -104,6 +105,7 @@ class AutoConfig:
     part_sweeps: float = 5.0
     end: float = 0.3
     end_part: float = 0.02
+    end_sweeps: float = 100.0
 
     least_budget: int = 64
     largest_budget: int = 512

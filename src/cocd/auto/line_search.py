@@ -11,6 +11,7 @@ import numpy as np
 
 from .direction import Direction
 
+_NEARLY = 1 - 1e-6  # rounding decides nothing
 _LONGER = 3.0  # times the length, where what was tried made no difference at all
 
 
@@ -47,7 +48,7 @@ def search(
     while trial.lengths:
         trial.lengths = [min(s, longest) for s in trial.lengths]
         trial.learn([at(s) for s in trial.lengths])
-    return Found(direction, tried, trial.best, f0 - trial.value, trial.best >= longest)
+    return Found(direction, tried, trial.best, f0 - trial.value, trial.best >= _NEARLY * longest)
 
 
 @dataclass

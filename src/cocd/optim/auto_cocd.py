@@ -409,8 +409,11 @@ class AutoCoCD(CoordinateMethod):
 
     def _part(self) -> float:
         """rho, the share of the step that is best on one mini-batch (6)."""
-        sweeps = self._swept() if self._own_budget is None else self._own_budget.age
-        return self._config.part / sqrt(1 + sweeps / self._config.part_sweeps)
+        return self._config.part / sqrt(1 + self._age() / self._config.part_sweeps)
+
+    def _age(self) -> float:
+        """Sweeps so far in which noise was what limited steps, where that is known."""
+        return self._swept() if self._own_budget is None else self._own_budget.age
 
     def _swept(self) -> float:
         """Sweeps so far."""
@@ -418,7 +421,7 @@ class AutoCoCD(CoordinateMethod):
 
     def _left(self, evaluate: Evaluations) -> float:
         """1, and along a line to nearly 0 as the last of the announced evaluations are made."""
-        if self.max_evaluations is None:
+        if self.max_evaluations is None or self._age() < self._config.end_sweeps:
             return 1.0
         left = 1 - (self.evaluations + evaluate.count) / self.max_evaluations
         return min(1.0, max(self._config.end_part, left / self._config.end))
