@@ -145,6 +145,26 @@ def _plain(name):
     return name.replace(".base_layer", "").replace(".original_module", "")
 
 
+def test_traced_objective_of_a_transformer_goes_the_way_of_its_closure(tmp_path):
+    found = []
+    for traced in (False, True):
+        model = llama()
+        objective = cocd.trace(
+            model, lambda output, y: nn.functional.cross_entropy(output["logits"], y)
+        )
+
+        def bind(batch, objective=objective):
+            inputs = {name: value for name, value in batch.items() if name != "labels"}
+            return objective(inputs, batch["labels"])
+
+        optimizer = cocd.CoCD(head(model), lr=0.05, eps=0.1, compute_budget=4)
+        run = trainer(model, tmp_path, {"optimizers": optimizer}, bind=bind if traced else None)
+        run.train()
+        assert not traced or objective.engine_of("score.weight") == "incremental"
+        found.append(model.score.weight.detach())
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
 class Classifier(nn.Module):
     """A model that a traced objective can follow, as the Trainer wants it."""
 
