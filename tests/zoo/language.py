@@ -163,6 +163,19 @@ def shapes_of_tokens():
     return Case(Net(forward, **layers), nn.MSELoss(), torch.randn(_N, _T, 3), torch.randn(_N, 4))
 
 
+def bare_products():
+    def forward(m, x):
+        h = torch.addmm(m.row, x, m.first).tanh()
+        h = (h @ m.second + h.matmul(m.second)).relu()
+        return torch.addmm(m.row[:3], h, m.third)
+
+    layers = {
+        name: nn.Parameter(torch.randn(*size))
+        for name, size in dict(first=(4, 5), second=(5, 6), third=(6, 3), row=(5,)).items()
+    }
+    return Case(Net(forward, **layers), nn.MSELoss(), torch.randn(7, 4), torch.randn(7, 3))
+
+
 def looked_up():
     def forward(m, tokens):
         return F.linear(F.embedding(tokens, m.table).mean(1), m.table, m.bias)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -29,15 +30,18 @@ def moved(parameter: Tensor, moves: Moves) -> Tensor:
     return stack
 
 
-def moved_row(parameter: Tensor, moves: Moves) -> Change:
-    """The same, of each copy only the row that holds the element."""
+def moved_part(parameter: Tensor, moves: Moves, dim: int = 0) -> Change:
+    """The same, of each copy only the entry along `dim` that holds the element."""
     if parameter.dim() == 0:
         return Change(parameter, moves.K, values=moved(parameter, moves))
-    size = max(parameter[0].numel(), 1)
-    delta = parameter.new_zeros(moves.K, 1, *parameter.shape[1:])
-    inside = torch.tensor([i % size for i in moves.index])
-    delta.view(moves.K, -1)[torch.arange(moves.K), inside] = moves.steps
-    return slab(parameter, 0, [i // size for i in moves.index], 1, delta)
+    where = np.unravel_index(moves.index, tuple(parameter.shape))
+    shape = list(parameter.shape)
+    shape[dim] = 1
+    delta = parameter.new_zeros(moves.K, *shape)
+    inside = [np.zeros_like(at) if d == dim else at for d, at in enumerate(where)]
+    places = tuple(torch.from_numpy(np.ascontiguousarray(at)) for at in inside)
+    delta[(torch.arange(moves.K), *places)] = moves.steps
+    return slab(parameter, dim, where[dim].tolist(), 1, delta)
 
 
 def is_change(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from operator import getitem
+from operator import getitem, matmul
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from ..kernels import fusion
 from ..kernels.scratch import Scratch
 from ..losses import LossChange
 from ..registry import Call, Moves, rules
-from ..stacking import changes_of, is_change, moved, moved_row, over_probes, replaced, stacks_of
+from ..stacking import changes_of, is_change, moved, moved_part, over_probes, replaced, stacks_of
 from .graph import Graph, Node, Ref, Run, has_rule, map_refs, references
 from .liveness import Liveness, liveness
 
@@ -157,7 +157,7 @@ def _enter(
     first = node.position == plan.entry
     if not node.op.startswith("call"):  # a bare tensor
         plan.rule = "tensor" if first else plan.rule
-        return moved_row(parameter.detach(), moves)
+        return moved_part(parameter.detach(), moves, _slab_of(run.graph, node))
     call = live.call(node)
     assert call.module is not None
     source = rules.sources.get((type(call.module), local))
@@ -168,6 +168,23 @@ def _enter(
             return change
     plan.rule = f"vmap of {type(call.module).__name__}"
     return _generic(run, node, call, {}, {local: moved(parameter, moves)})
+
+
+_PRODUCTS = {torch.matmul: 1, torch.mm: 1, matmul: 1, "matmul": 1, "mm": 1, torch.addmm: 2}
+
+
+def _slab_of(graph: Graph, node: Node) -> int:
+    """The dimension of a bare matrix that becomes units: of a right factor its columns."""
+    readers = [graph.nodes[user] for user in graph.users[node.position]]
+    return int(
+        bool(readers)
+        and all(
+            has_rule(reader.target)
+            and reader.target in _PRODUCTS
+            and reader.args[_PRODUCTS[reader.target] :][:1] == (Ref(node.position),)
+            for reader in readers
+        )
+    )
 
 
 def _enter_again(
@@ -183,7 +200,7 @@ def _enter_again(
     call, local = live.call(node), plan.entries[node.position]
     changed = _changed(live, node, changes)
     if node.target in rules.joint and changed is not None:
-        both = {**changed, local: moved_row(parameter.detach(), moves)}
+        both = {**changed, local: moved_part(parameter.detach(), moves)}
         result = rules.flows[node.target](call, both)
         if result is not None:
             return result

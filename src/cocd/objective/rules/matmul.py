@@ -28,6 +28,24 @@ def product(call: Call, changes: dict[Any, Change]) -> Change | None:
     return found
 
 
+@rules.flow(torch.addmm, "addmm")
+def sum_and_product(call: Call, changes: dict[Any, Change]) -> Change | None:
+    """A product, to which a row is added."""
+    if len(call.args) != 3 or call.kwargs or not set(changes) <= {0, 1, 2}:
+        return None
+    rest = {key - 1: x for key, x in changes.items() if key}
+    inner = Call(torch.mm, None, call.args[1:], {}, call.out)
+    found = product(inner, rest) if rest else None
+    if 0 not in changes:
+        return found
+    row = changes[0]
+    if row.base.dim() != 1:
+        return None
+    delta = row.delta().unsqueeze(1).expand(-1, len(call.out), -1)
+    own = replace(row.with_delta(call.out, delta), dim=_columns(row, call.out))
+    return both(found, own)
+
+
 def _left(call: Call, x: Change, b: Tensor) -> Change:
     """A changed left factor: of low rank where a slab of the summed dimension has changed."""
     out, rank = call.out, x.base.dim()
