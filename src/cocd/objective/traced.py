@@ -115,6 +115,9 @@ def trace(
 class Objective:
     """A traced model and loss; ``objective(inputs, target)`` binds a batch."""
 
+    _mode: tuple[bool, ...] | None
+    _suffix_pays: dict[tuple[str, ...], bool]
+
     def __init__(
         self,
         model: nn.Module,
@@ -230,12 +233,12 @@ class Objective:
         self._since_check = 0
         self._stackable = True  # until points that differ in all parameters were seen to fail
         self._stacks = 0  # of such points that were right
-        self._suffix_pays: dict[tuple[str, ...], bool] = {}
+        self._suffix_pays = {}
         self._suffix_pace = Pace()
         self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
         # Of the modules, when the model could not be followed; None until the next step.
-        self._mode: tuple[bool, ...] | None = None
+        self._mode = None
         self.graph: Graph | None = None
         self._tracer = Tracer(self.model)
         self._loss = losses.known(self.loss_fn)
