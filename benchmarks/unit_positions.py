@@ -24,7 +24,7 @@ import cocd
 from . import report as output
 from .report import Report, Row
 
-DRAWS = 30
+DRAWS = 10
 
 
 class Maxima(nn.Module):

@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/examples/spiking_network.png"))
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    neurons, steps = (16, 300) if args.small else (32, 2000)
+    neurons, steps = (16, 300) if args.small else (32, 1000)
 
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels / 8, dtype=torch.float32), torch.tensor(labels)
