@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult
 
 from ..errors import NonFiniteLoss
 from .arguments import (
@@ -33,6 +32,9 @@ from .phase import (
     Phase,
     refuse_state,
 )
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 UNBOUNDED = 1e250  # below minus this there is no minimum that float64 could reach
 EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
@@ -152,6 +154,8 @@ class AskTell:
     @property
     def result(self) -> OptimizeResult:
         """The best point seen so far, and why the search ended if it has."""
+        from scipy.optimize import OptimizeResult  # two thirds of the time that our import takes
+
         return OptimizeResult(
             x=self.x,
             fun=self.fun,

@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 
 from ..errors import NonFiniteLoss
 from ..parts.interrupts import Interrupts
@@ -23,6 +22,9 @@ from .executors.workers import engine
 from .methods.rule import FTOL
 from .phase import FAILED, INTERRUPTED, STOPPED
 from .termination import Termination
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 
 def minimize(

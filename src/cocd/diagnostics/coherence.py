@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain, groupby
 from math import hypot
 from typing import Any
@@ -13,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import theory
+from ..objective.protocol import Closure
 from ..optim.coherent_gradient import CoherentGradient, method_of
 from ..optim.coordinate import CoordinateMethod
 from ..parts.layout import Layout
 from ..parts.memory import Segment
+from ..parts.types import State
 from ..parts.validation import check_count
 from .error import Error, caveats, gradient_at, remembered
 from .moments import Array, quietly, row_of
@@ -88,7 +89,7 @@ class Coherence:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> State:
         """All since the beginning or the last `reset`, in plain numbers.
 
         `correlation` of fresh with stale; `relative_change` ||fresh - stale|| / ||stale||;
@@ -121,7 +122,7 @@ class Coherence:
         """Coordinates that have not been estimated since the tracker was attached."""
         return int((self._when == 0).sum())
 
-    def error(self, closure: Callable[[], Any], L: float | None = None) -> Error:
+    def error(self, closure: Closure, L: float | None = None) -> Error:
         """The error of the estimate at the point of its last refresh, beside the theorem's bound.
 
         This one evaluates: 2n + 1 times (one-sided: n + 1), counted in `evaluations` and not by
@@ -182,7 +183,7 @@ class Coherence:
         watching = self._optimizer._observers
         self._optimizer._observers = tuple(o for o in watching if o != self._observe)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """What a resumed run needs to continue its records bit for bit; later steps leave it."""
         self._follow()
         return {
@@ -200,7 +201,7 @@ class Coherence:
             "altered": self._altered,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue saved records, before or after the optimizer's own state is loaded."""
         version = state.get("version") if isinstance(state, dict) else None
         if version != _VERSION or state.keys() - _ADDED != _SAVED:
@@ -249,7 +250,7 @@ class Coherence:
         self._windows.add(rows, norm)
 
     @quietly
-    def _compare(self, index: Any, fresh: Array) -> Array:
+    def _compare(self, index: NDArray[np.int64], fresh: Array) -> Array:
         """The moments of one tensor's pairs; the fresh estimates are the stale ones to come."""
         finite = np.isfinite(fresh)  # others are not remembered
         index, fresh = index[finite], fresh[finite]
@@ -261,7 +262,7 @@ class Coherence:
         row = row_of(
             self._last[old],
             fresh[known],
-            self.steps - self._when[old],
+            (self.steps - self._when[old]).astype(float),
             distance,
             first=len(index) - len(old),
         )

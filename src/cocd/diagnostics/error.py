@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import theory
+from ..objective.protocol import Closure
 from ..optim.coordinate import CoordinateMethod
 from ..parts.probe import probe
 
@@ -58,7 +59,10 @@ def remembered(optimizer: CoordinateMethod) -> Tensor:
 
 
 def gradient_at(
-    optimizer: CoordinateMethod, closure: Any, point: list[Tensor], report: Callable[[int], None]
+    optimizer: CoordinateMethod,
+    closure: Closure,
+    point: list[Tensor],
+    report: Callable[[int], None],
 ) -> Tensor:
     """All n finite differences at `point`; NaN where one failed. It leaves no trace.
 

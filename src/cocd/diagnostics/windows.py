@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
+from ..parts.types import State
 from .moments import COLUMNS, Array, merge, quotient, report, total
 
 
@@ -47,7 +46,7 @@ class Window:
         if missing > 0:
             self.table = np.concatenate([self.table, np.zeros((missing, COLUMNS))])
 
-    def report(self, names: list[str]) -> dict[str, Any]:
+    def report(self, names: list[str]) -> State:
         """All in plain numbers."""
         return {
             **report(total(self.table)),
@@ -57,12 +56,12 @@ class Window:
             "by_tensor": {name: report(row) for name, row in zip(names, self.table, strict=False)},
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         state = {name: value for name, value in vars(self).items() if name != "table"}
         return {**state, "table": torch.from_numpy(self.table.copy())}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Window:
+    def from_state(cls, state: State) -> Window:
         window = cls(int(state["start"]))
         window.steps, window.norms = int(state["steps"]), int(state["norms"])
         window.norm_sum, window.norm_max = float(state["norm_sum"]), float(state["norm_max"])
@@ -99,7 +98,7 @@ class Windows:
             whole = whole.followed_by(window)
         return whole
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {
             "length": self.length,
             "keep": self.keep,
@@ -108,7 +107,7 @@ class Windows:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Windows:
+    def from_state(cls, state: State) -> Windows:
         windows = cls(int(state["length"]), int(state["keep"]))
         windows.closed = [Window.from_state(window) for window in state["closed"]]
         windows.open = Window.from_state(state["open"])

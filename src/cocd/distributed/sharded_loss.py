@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import ceil, isfinite, isnan, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -197,7 +197,7 @@ class ShardedLoss(ForwardedLoss):
             f"{_UNCHANGED}"
         )
 
-    def _compare_states(self, digests: list[Any], problem: str = "") -> None:
+    def _compare_states(self, digests: Sequence[Sequence[int]], problem: str = "") -> None:
         for (part, remedy), column in zip(PARTS.items(), zip(*digests, strict=True), strict=True):
             if odd := odd_one(column):
                 there, here = map(self._ranks.name, odd)

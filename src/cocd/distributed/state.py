@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,7 @@ def state(optimizer: ZerothOrder, modules: Iterable[nn.Module] | None) -> tuple[
     return tuple(map(digest, (parameters, [inner, saved["param_groups"]], random, buffers)))
 
 
-def digest(tree: Any) -> int:
+def digest(tree: object) -> int:
     """64 bits that stand for numbers, texts and tensors, and lists and dictionaries of them.
 
     >>> digest([1.0, {"a": "b"}]) == digest([1.0, {"a": "b"}])
@@ -48,7 +47,7 @@ def digest(tree: Any) -> int:
     return int.from_bytes(total.digest(), "little", signed=True)
 
 
-def _add(total: blake2b, tree: Any) -> None:
+def _add(total: blake2b, tree: object) -> None:
     if isinstance(tree, Tensor):
         total.update(f"{tree.dtype}{tuple(tree.shape)}".encode())
         if tree.numel():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from ..auto.block import Block, Options, is_half, penalty
 from ..auto.budget import Budget, first_budget, least_budget
@@ -26,6 +27,7 @@ from ..objective.protocol import Closure, Difference
 from ..parts.evaluation import Evaluations
 from ..parts.layout import by_tensor
 from ..parts.probe import probe
+from ..parts.types import Modules, State
 from ..parts.validation import check_choice, check_count
 from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
@@ -109,7 +111,7 @@ class AutoCoCD(CoordinateMethod):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         *,
         lr: float | None = None,
         eps: float | None = None,
@@ -120,7 +122,7 @@ class AutoCoCD(CoordinateMethod):
         max_evaluations: int | None = None,
         l2: float = 0.0,
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
         config: AutoConfig | None = None,
     ) -> None:
         config = AutoConfig() if config is None else config
@@ -448,7 +450,7 @@ class AutoCoCD(CoordinateMethod):
 
     # --- saving --------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         return {
             **super()._snapshot(),
             "max_evaluations": self.max_evaluations and int(self.max_evaluations),
@@ -460,7 +462,7 @@ class AutoCoCD(CoordinateMethod):
             "last": self._last.state_dict(),
         }
 
-    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+    def _check_snapshot(self, saved: State) -> None:
         super()._check_snapshot(saved)
         if missing := [name for name in _SAVED if name not in saved]:
             raise ValueError(
@@ -468,7 +470,7 @@ class AutoCoCD(CoordinateMethod):
             )
         AutoConfig.from_state(saved["config"])
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.max_evaluations = saved["max_evaluations"]
         self._first_lr = self.defaults["lr"] = float(saved["first_lr"])

@@ -23,6 +23,7 @@ from ..objective.protocol import Closure
 from ..parts.closure_checks import LOOK_AFTER, check_depends, check_ranks, check_repeats
 from ..parts.evaluation import Evaluations
 from ..parts.layout import check_overlap, check_tensor
+from ..parts.types import Group, Modules, State
 from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
 from ..parts.warn import warn
 
@@ -53,9 +54,7 @@ class ZerothOrder(Optimizer):
         "_warned",
     )  # pickled and copied
 
-    def __init__(
-        self, params: ParamsT, defaults: dict[str, Any], nonfinite: str, modules: Any
-    ) -> None:
+    def __init__(self, params: ParamsT, defaults: Group, nonfinite: str, modules: Modules) -> None:
         self.evaluations = 0
         self.checks = 0
         self.skipped = 0
@@ -93,7 +92,7 @@ class ZerothOrder(Optimizer):
 
     # --- parameters ---------------------------------------------------------------------------
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own; they join at the end."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
@@ -116,7 +115,7 @@ class ZerothOrder(Optimizer):
             self.param_groups.pop()
             raise
 
-    def _refuse_unknown(self, group: dict[str, Any]) -> None:
+    def _refuse_unknown(self, group: Group) -> None:
         for name in group:
             if name not in self.defaults and name not in _GROUP_KEYS:
                 close = get_close_matches(name, self.defaults, 1)
@@ -143,7 +142,7 @@ class ZerothOrder(Optimizer):
     def _trainable(self) -> list[Tensor]:
         return [p for p in self._parameters() if p.requires_grad and p.numel()]
 
-    def _groups_by_tensor(self) -> dict[int, dict[str, Any]]:
+    def _groups_by_tensor(self) -> dict[int, Group]:
         """Options are read at every step, so that schedulers and hand-written changes count."""
         for group in self.param_groups:
             check_group(group)
@@ -217,7 +216,7 @@ class ZerothOrder(Optimizer):
 
     # --- saving -------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         """All that a resumed run needs, copied: numbers, strings, lists and tensors."""
         return {
             "version": _VERSION,
@@ -229,7 +228,7 @@ class ZerothOrder(Optimizer):
             "warned": self._warned,
         }
 
-    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+    def _check_snapshot(self, saved: State) -> None:
         """Refuse a state that does not fit, before anything has changed."""
         if saved.get("version") != _VERSION:
             raise ValueError(
@@ -247,13 +246,13 @@ class ZerothOrder(Optimizer):
                 f"this optimizer has {shapes} ({here} numbers)"
             )
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         self.evaluations = int(saved["evaluations"])
         self.checks = int(saved["checks"])
         self.skipped = int(saved["skipped"])
         self._warned = bool(saved["warned"])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything a resumed run needs; later steps do not change it."""
         self.state[_KEY] = self._snapshot()  # type: ignore[index]
         try:
@@ -265,7 +264,7 @@ class ZerothOrder(Optimizer):
                 group[name] = value.clone() if isinstance(value, Tensor) else value
         return packed
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Continue where a saved run stopped; a state that does not fit is refused whole."""
         saved = state_dict.get("state", {}).get(_KEY)
         if saved is None:
@@ -277,7 +276,7 @@ class ZerothOrder(Optimizer):
         self.state.pop(_KEY, None)  # type: ignore[call-overload]
         self._restore(saved)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         """For pickle and copy: torch keeps its own part only."""
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in self._kept}}
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.optim.optimizer import ParamsT
+
 from ..objective.protocol import Closure
+from ..parts.types import Modules
 from ..parts.update import decay_weights, descend, descend_whole
 from ..schedules import Schedule
 from .coordinate import CoordinateMethod
@@ -52,7 +55,7 @@ class CoCD(CoordinateMethod):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 0.1,
@@ -63,7 +66,7 @@ class CoCD(CoordinateMethod):
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
     ) -> None:
         super().__init__(
             params,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from ..objective.protocol import Closure, LossValue
 from ..parts.layout import views
+from ..parts.types import Group, Modules, State
 from ..schedules import Schedule
-from .base import ParamsT
 from .coordinate import CoordinateMethod
 
 
@@ -68,7 +68,7 @@ class CoherentGradient:
         decay: float = 1.0,
         difference: str = "central",
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
     ) -> None:
         self.method = GradientEstimator(
             params,
@@ -100,11 +100,11 @@ class CoherentGradient:
     # --- what it has, and how it stands -----------------------------------------------------------
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:
+    def param_groups(self) -> list[Group]:
         """The parameters with their `eps` and `decay`, which are read at every call."""
         return self.method.param_groups
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own; they join at the end."""
         self.method.add_param_group(param_group)
 
@@ -139,11 +139,11 @@ class CoherentGradient:
 
     # --- saving -----------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything a resumed run needs; later calls do not change it."""
         return self.method.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Continue where a saved run stopped; a state that does not fit is refused whole."""
         self.method.load_state_dict(state_dict)
 

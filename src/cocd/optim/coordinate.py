@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
-from ..objective.protocol import Closure, evaluations_per_coordinate
+from ..objective.protocol import Closure, LossValue, evaluations_per_coordinate
 from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
+from ..parts.types import Group, Modules, State
 from ..parts.validation import check_budgets, check_count, check_difference, default_budget
 from ..schedules import Cyclic, Schedule
 from ..schedules.schedule import check_schedule
@@ -41,15 +42,15 @@ class CoordinateMethod(ZerothOrder):
 
     def __init__(
         self,
-        params: Any,
-        defaults: dict[str, Any],
+        params: ParamsT,
+        defaults: Group,
         *,
         compute_budget: int | None,
         memory_budget: int | None,
         schedule: Schedule | None = None,
         difference: str = "central",
         nonfinite: str,
-        modules: Any,
+        modules: Modules,
     ) -> None:
         self.difference = check_difference(difference)
         self._layout: Layout | None = None
@@ -233,7 +234,7 @@ class CoordinateMethod(ZerothOrder):
 
     # --- saving --------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         position = {id(tensor): i for i, tensor in enumerate(self._parameters())}
         return {
             **super()._snapshot(),
@@ -246,7 +247,7 @@ class CoordinateMethod(ZerothOrder):
             "memory": self._memory.state_dict(),
         }
 
-    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+    def _check_snapshot(self, saved: State) -> None:
         super()._check_snapshot(saved)
         if saved["order"] != type(self._schedule).__name__:
             raise ValueError(
@@ -274,12 +275,12 @@ class CoordinateMethod(ZerothOrder):
                 f"({layout.n} coordinates in {[tuple(k) for k in layout.kinds]})"
             )
 
-    def _layout_of(self, saved: dict[str, Any]) -> tuple[Layout, list[int]]:
+    def _layout_of(self, saved: State) -> tuple[Layout, list[int]]:
         parameters = self._parameters()
         layout = Layout(parameters[i] for i in saved["swept"])
         return layout, [len(buffer) for buffer in Memory(layout, self._memory.budget).buffers]
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.compute_budget = int(saved["compute_budget"])
         self.difference = check_difference(saved["difference"])
@@ -289,7 +290,7 @@ class CoordinateMethod(ZerothOrder):
         self._schedule = self._new_schedule(self._layout)
         self._schedule.load_state_dict(saved["schedule"])
 
-    def _run(self, closure: Closure | None) -> Any:
+    def _run(self, closure: Closure | None) -> LossValue:
         """One step: all evaluations first, then all changes."""
         with self._evaluating(closure) as evaluate:
             self._refresh(evaluate)

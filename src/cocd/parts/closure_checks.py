@@ -20,7 +20,9 @@ _MOVE = 0.01  # of each parameter, beside its radius, which may be lost in round
 def check_repeats(evaluate: Evaluations, loss: float) -> None:
     """Warn where the closure gives another loss than `loss` at the same point."""
     again = evaluate.again()
-    unit = torch.finfo(evaluate.first.dtype).eps if _is_floating(evaluate.first) else 0.0
+    first = evaluate.first
+    floating = isinstance(first, Tensor) and first.is_floating_point()
+    unit = torch.finfo(first.dtype).eps if floating else 0.0  # type: ignore[union-attr]
     allowed = _ROUNDING * max(unit, 1e-12) * max(abs(loss), abs(again))
     if isfinite(loss) and not abs(again - loss) <= allowed:
         warn(
@@ -64,7 +66,3 @@ def check_ranks(evaluate: Evaluations) -> None:
             "optimizer.step(shard(closure))",
             ClosureWarning,
         )
-
-
-def _is_floating(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..schedules import Schedule, Stretch
 from .layout import Layout, TensorSlice
+from .types import State
 
 _MANY = 4  # segments: so many are written as single numbers in one operation
 
@@ -213,14 +214,14 @@ class Memory:
         ]
         self.largest = min((torch.finfo(b.dtype).max for b in self.buffers), default=0.0)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         return {**self.__dict__, "_whole": []}  # a copy of a view would be no view
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         buffers = [buffer.clone() for buffer in self.buffers]
         return {"budget": self.budget, "buffers": buffers, "written": list(self.written)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
             buffer.copy_(saved)
         self.written = [int(count) for count in state["written"]]

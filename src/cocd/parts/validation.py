@@ -9,21 +9,22 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..objective.protocol import DIFFERENCES, Difference
+from .types import Group
 
 NONFINITE = ("skip", "raise")
 
 
-def _number(name: str, value: Any, what: str) -> float:
+def _number(name: str, value: object, what: str) -> float:
     try:
         if isinstance(value, (bool, str)):
             raise TypeError
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be {what}, got {value!r}") from None
     return number
 
 
-def check_group(group: dict[str, Any]) -> None:
+def check_group(group: Group) -> None:
     """Refuse options of a parameter group that no step could be made with."""
     for name in ("lr", "weight_decay", "l2"):
         if name in group:
@@ -43,7 +44,7 @@ def check_group(group: dict[str, Any]) -> None:
             raise ValueError(f"decay must be {what}, got {group['decay']!r}")
 
 
-def check_count(name: str, value: Any) -> int:
+def check_count(name: str, value: object) -> int:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -80,27 +81,28 @@ def default_budget(n: int, memory: int | None) -> int:
     return min(max(64, n // 100), n, n if memory is None else memory)
 
 
-def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """One of a few words."""
     if value not in tuple(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
 
-def check_difference(value: Any) -> Difference:
+def check_difference(value: object) -> Difference:
     """central, forward or backward."""
     return cast(Difference, check_choice("difference", value, DIFFERENCES))
 
 
-def check_modules(modules: Any) -> list[nn.Module] | None:
+def check_modules(modules: object) -> list[nn.Module] | None:
     """None, one module or several."""
     if modules is None:
         return None
-    alone = isinstance(modules, nn.Module) or not isinstance(modules, Iterable)
-    found = [modules] if alone else list(modules)
-    for module in found:
+    several = isinstance(modules, Iterable) and not isinstance(modules, nn.Module)
+    found: list[nn.Module] = []
+    for module in list(modules) if several else [modules]:  # type: ignore[call-overload]
         if not isinstance(module, nn.Module):
             raise ValueError(f"modules must be torch modules, got {modules!r}")
+        found.append(module)
     return found
 
 

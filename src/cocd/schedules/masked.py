@@ -6,11 +6,12 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ..parts.types import State
 from ..parts.validation import check_choice, check_count
 from .schedule import Schedule, Stretch, largest_in, stretches
 
@@ -154,12 +155,12 @@ class Masked(Schedule):
 
     # --- saving ---------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Where the order stands, and the mask where it cannot be derived."""
         chosen = None if self._chosen is None else [self._chosen[0], self._chosen[1].clone()]
         return {**super().state_dict(), "inner": self._inner.state_dict(), "chosen": chosen}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on from there; the tensors are known already."""
         super().load_state_dict(state)
         self._inner.load_state_dict(state["inner"])

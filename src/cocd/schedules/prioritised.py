@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
+from ..parts.types import State
 from ..parts.validation import check_choice, check_count
 from .schedule import Schedule, Stretch, largest_in, stretches
 
@@ -113,12 +114,12 @@ class Prioritised(Schedule):
         last = self._pieces[-1]
         self._pieces[-1] = last._replace(cursor=0)  # a new cycle begins, with all coordinates
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Where the order stands, and what was chosen."""
         chosen = None if self._chosen is None else [self._chosen[0], self._chosen[1].clone()]
         return {**super().state_dict(), "chosen": chosen}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on from there; the tensors are known already."""
         super().load_state_dict(state)
         chosen = state["chosen"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..parts.types import State
 from .schedule import Schedule, Stretch
 
 
@@ -45,11 +45,11 @@ class Random(Schedule):
             chosen.add(j if i in chosen else i)
         return sorted(chosen), generator.get_state()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Where the order stands."""
         return {**super().state_dict(), "generator": self._generator.clone()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on from there; the tensors are known already."""
         super().load_state_dict(state)
         self._generator = state["generator"].clone()

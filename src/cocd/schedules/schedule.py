@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..parts.types import State
+
 Stretch = tuple[int, int]  # start:stop of the flat vector
 
 
@@ -131,11 +133,11 @@ class Schedule(ABC):
 
     # --- saving ---------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Where the order stands."""
         return {"count": self.count, "sweeps": [list(piece) for piece in self._pieces]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on from there; the tensors are known already."""
         self.count = int(state["count"])
         self._pieces = [Piece(*map(int, piece)) for piece in state["sweeps"]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch.optim.optimizer import ParamsT
 
+from ...parts.types import Modules
 from ...schedules import Schedule
 from ..cocd import CoCD
 
@@ -27,7 +28,7 @@ class BCCD(CoCD):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 0.1,
@@ -36,7 +37,7 @@ class BCCD(CoCD):
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
     ) -> None:
         super().__init__(
             params,

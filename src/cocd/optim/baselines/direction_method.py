@@ -15,11 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from ...errors import NonFiniteLoss
 from ...objective.protocol import Closure
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
+from ...parts.types import Modules, State
 from ...parts.update import decay_weights
 from ...parts.validation import check_count
 from ..base import ZerothOrder
@@ -41,14 +43,14 @@ class DirectionMethod(ZerothOrder):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 1e-3,
         directions: int = 1,
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
         seed: int = 0,
     ) -> None:
         self.directions = check_count("directions", directions)
@@ -84,8 +86,9 @@ class DirectionMethod(ZerothOrder):
             self._generator = generator
         mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
         like = evaluate.first
-        floating = isinstance(like, Tensor) and like.is_floating_point()
-        return torch.full_like(like, mean) if floating else mean
+        if isinstance(like, Tensor) and like.is_floating_point():
+            return torch.full_like(like, mean)
+        return mean
 
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make: two a direction."""
@@ -233,14 +236,14 @@ class DirectionMethod(ZerothOrder):
 
     # --- saving ---------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         return {
             **super()._snapshot(),
             "directions": self.directions,
             "generator": self._generator.clone(),
         }
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.directions = int(saved["directions"])
         self._generator = saved["generator"].clone()

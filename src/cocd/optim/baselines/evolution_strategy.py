@@ -6,7 +6,9 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch.optim.optimizer import ParamsT
 
+from ...parts.types import State
 from ...parts.validation import check_choice
 from .direction_method import DirectionMethod, Pair
 
@@ -28,7 +30,9 @@ class EvolutionStrategy(DirectionMethod):
     _whole = (*DirectionMethod._whole, "shaping")
     _kept = (*DirectionMethod._kept, "shaping")
 
-    def __init__(self, params: Any, lr: float, *, shaping: str = "none", **options: Any) -> None:
+    def __init__(
+        self, params: ParamsT, lr: float, *, shaping: str = "none", **options: Any
+    ) -> None:
         self.shaping = check_choice("shaping", shaping, ("none", "rank"))
         super().__init__(params, lr, **options)
 
@@ -48,9 +52,9 @@ class EvolutionStrategy(DirectionMethod):
         ranks = (ranks / (len(flat) - 1) - 0.5).view_as(losses)
         return (ranks[:, 0] - ranks[:, 1]).tolist()
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         return {**super()._snapshot(), "shaping": self.shaping}
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.shaping = str(saved["shaping"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch.optim.optimizer import ParamsT
 
+from ...parts.types import Modules
 from ..cocd import CoCD
 
 
@@ -22,14 +23,14 @@ class FiniteDifference(CoCD):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 0.1,
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
     ) -> None:
         super().__init__(
             params,

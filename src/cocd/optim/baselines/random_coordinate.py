@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch.optim.optimizer import ParamsT
 
+from ...parts.types import Modules
 from ...schedules import Random
 from ..cocd import CoCD
 
@@ -25,7 +26,7 @@ class RandomCoordinate(CoCD):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 0.1,
@@ -33,7 +34,7 @@ class RandomCoordinate(CoCD):
         weight_decay: float = 0.0,
         difference: str = "central",
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
         seed: int = 0,
     ) -> None:
         self.seed = seed
