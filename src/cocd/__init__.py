@@ -24,7 +24,7 @@ from . import (
     theory,
 )
 from .auto.config import AutoConfig
-from .blackbox import AskTell, minimize, scipy_method
+from .blackbox import AskTell, Nevergrad, minimize, optuna_sampler, scipy_method
 from .cores import cores, merge_cores
 from .errors import (
     ClosureWarning,
@@ -56,6 +56,7 @@ __all__ = [
     "CoherentGradient",
     "EngineWarning",
     "MeZOLog",
+    "Nevergrad",
     "NonFiniteLoss",
     "NonFiniteWarning",
     "Objective",
@@ -72,6 +73,7 @@ __all__ = [
     "merge_cores",
     "minimize",
     "objective",
+    "optuna_sampler",
     "reference",
     "replay",
     "rules",
