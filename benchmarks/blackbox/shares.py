@@ -1,0 +1,73 @@
+"""``python -m benchmarks.blackbox.shares ROWS...``: the contest's rows as tables, in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from .classes import TARGETS
+from .contest import BUDGETS, Row, load
+
+LEVEL = 1e-12  # of what there was to gain: closer is a draw
+
+
+def shares(rows: list[Row], budget: int) -> dict[str, dict[str, str]]:
+    """For each method and class how many per cent of the runs reached the targets."""
+    met: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["budget"] == budget:
+            met[row["method"], row["kind"]].append(row["error"])
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for (method, kind), errors in met.items():
+        parts = [100 * mean(e <= target for e in errors) for target in TARGETS[kind]]
+        found[method][kind] = " / ".join(f"{part:.0f}" for part in parts)
+    return found
+
+
+def ranks(rows: list[Row], budget: int, least: int) -> dict[str, float]:
+    """The mean rank of each method over the problems of at least so many coordinates."""
+    problems: dict[Any, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["budget"] == budget and row["n"] >= least:
+            problems[row["problem"], row["n"]][row["method"]].append(row["error"])
+    methods = {row["method"] for row in rows if row["budget"] == budget}
+    found: dict[str, list[float]] = defaultdict(list)
+    for by_method in problems.values():
+        if by_method.keys() != methods:
+            continue
+        ends = {name: max(median(errors), LEVEL) for name, errors in by_method.items()}
+        for name, end in ends.items():
+            lower = sum(other < end for other in ends.values())
+            equal = sum(other == end for other in ends.values())
+            found[name].append(lower + (equal + 1) / 2)
+    return {name: mean(values) for name, values in found.items()}
+
+
+def main() -> None:
+    """Print a table for each budget."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="+", type=Path)
+    parser.add_argument("--held", choices=("all", "only", "without"), default="all")
+    parser.add_argument("--method", nargs="+", help="these alone, and ranks among these")
+    args = parser.parse_args()
+    rows = load(args.rows)
+    if args.held != "all":
+        rows = [row for row in rows if row["held"] == (args.held == "only")]
+    if args.method:
+        rows = [row for row in rows if row["method"] in args.method]
+    for budget in BUDGETS:
+        by_method, order = shares(rows, budget), ranks(rows, budget, 40)
+        columns = [*TARGETS]
+        print(f"\n{budget}n\n\n| method | {' | '.join(columns)} | mean rank, n >= 40 |")
+        print("| :-- |" + " --: |" * (len(columns) + 1))
+        for name in sorted(by_method, key=lambda name: order.get(name, 99.0)):
+            cells = [by_method[name].get(kind, "-") for kind in columns]
+            rank = f"{order[name]:.1f}" if name in order else "-"
+            print(f"| {name} | {' | '.join(cells)} | {rank} |")
+
+
+if __name__ == "__main__":
+    main()
