@@ -21,7 +21,9 @@ def draw(rows: Rows, subset: str, path: Path) -> None:
     from matplotlib import pyplot
 
     chosen = [row for row in rows if row["subset"] == subset and not row["tuning"]]
-    figure, axes = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex="col", sharey="row")
+    figure, axes = pyplot.subplots(
+        2, 2, figsize=(9, 7), sharex="col", sharey="row", layout="constrained"
+    )
     for line, (value, name) in zip(axes, _VALUES.items(), strict=True):
         for axis, (along, label) in zip(line, _AXES.items(), strict=True):
             for number, method in enumerate(METHODS):
@@ -32,8 +34,7 @@ def draw(rows: Rows, subset: str, path: Path) -> None:
             if value == "dev":
                 axis.set_xlabel(label)
         line[0].set_ylabel(name)
-    axes[0][0].legend(fontsize=8)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
