@@ -48,35 +48,38 @@ def score(row: Row, name: str = "train") -> float:
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """One of each problem for which there are rows of AutoCoCD and of another."""
+    """One of each problem for which there are rows of AutoCoCD and of another.
+
+    Beside it stands whoever is furthest ahead of it, over the seeds that this rate has.
+    """
     found = []
     for problem in dict.fromkeys(row["problem"] for row in rows):
         own = [row for row in rows if row["problem"] == problem]
-        ours = [row for row in own if row["method"] == "AutoCoCD"]
+        ours = {row["seed"]: row for row in own if row["method"] == "AutoCoCD"}
         kinds: dict[tuple[str, float], list[Row]] = {}
         for row in own:
-            if row["method"] != "AutoCoCD":
+            if row["method"] != "AutoCoCD" and row["seed"] in ours:
                 kinds.setdefault((row["method"], row["rate"]), []).append(row)
-        if not ours or not kinds:
-            continue
-        most = max(map(len, kinds.values()))  # the best rate of each has run with every seed
-        full = {kind: group for kind, group in kinds.items() if len(group) == most}
-        (peer, rate), best = min(full.items(), key=lambda each: _median(each[1], "train"))
-        found.append(
-            Line(
-                problem,
-                ours[0]["held_out_problem"],
-                ours[0]["n"],
-                median(row["start"] for row in ours),
-                _median(ours, "train"),
-                _median(ours, "test"),
-                peer,
-                rate,
-                _median(best, "train"),
-                _median(best, "test"),
-            )
-        )
+        beside = [_line([ours[row["seed"]] for row in kind], kind) for kind in kinds.values()]
+        if beside:
+            found.append(max(beside, key=lambda line: line.ratio))
     return found
+
+
+def _line(ours: Sequence[Row], theirs: Sequence[Row]) -> Line:
+    first, peer = ours[0], theirs[0]
+    return Line(
+        first["problem"],
+        first["held_out_problem"],
+        first["n"],
+        median(row["start"] for row in ours),
+        _median(ours, "train"),
+        _median(ours, "test"),
+        peer["method"],
+        peer["rate"],
+        _median(theirs, "train"),
+        _median(theirs, "test"),
+    )
 
 
 def _median(rows: Sequence[Row], name: str) -> float:

@@ -59,7 +59,8 @@ class AutoCoCD(CoordinateMethod):
             step; None for 1. It is forgotten within a few sweeps. What stays is the ratio of a
             group's own `lr` to this first one, by which its steps are multiplied: so schedulers
             act on it.
-        eps: the radius of the probes; None for `config.radius`, 0.3.
+        eps: the radius of the probes to begin with; None for `config.radius`, 0.3. Each tensor's
+            own follows the length of its steps, and grows where differences are lost (`radii`).
         compute_budget: B, coordinates probed a step. None settles it in the first four sweeps, and
             with it how bold steps are, by what each step has gained on the next batch (one more
             evaluation a step): B begins with a 32nd of the coordinates, 64 at least (an eighth of
@@ -74,8 +75,9 @@ class AutoCoCD(CoordinateMethod):
             "cyclic" where a memory budget is given.
         schedule: an order of your own, from `cocd.schedules`, in place of `order`.
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
-            them steps shrink to a fiftieth. None: they do not. It is part of `state_dict`; to go
-            on for longer, set the attribute after loading.
+            them steps shrink to a fiftieth, if noise has limited them for a hundred sweeps. None:
+            they do not. It is part of `state_dict`; to go on for longer, set the attribute after
+            loading.
         l2: the objective is the loss plus half of this times the parameters' square. (Not
             `weight_decay`, which everywhere here is decoupled from the loss.)
         nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
