@@ -215,3 +215,19 @@ def test_a_subclass_with_another_order_does_not_inherit_the_promise_not_to_repea
 
     assert Stuck.repeats and not Cyclic.repeats and not Spread.repeats
     assert not type("Same", (Cyclic,), {}).repeats
+
+
+@pytest.mark.parametrize("by", ["random", "magnitude"])
+@pytest.mark.parametrize("budget", [None, 4])
+def test_auto_cocd_on_a_mask_moves_the_coordinates_of_the_mask_alone(by, budget):
+    x = torch.linspace(1, 2, 40, dtype=torch.float64).requires_grad_()
+    before = x.detach().clone()
+    schedule = cocd.schedules.Masked(Spread(), ratios=[0.75], by=by)
+    optimizer = cocd.AutoCoCD([x], compute_budget=budget, schedule=schedule)
+    for _ in range(60):
+        optimizer.step(lambda: (x**2).sum())
+    moved = x.detach() != before
+    assert int(moved.sum()) == optimizer.schedule.size == 10
+    assert x.detach()[moved].abs().max() < 0.1
+    if by == "magnitude":
+        assert moved[-10:].all()

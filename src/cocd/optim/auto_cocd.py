@@ -173,7 +173,7 @@ class AutoCoCD(CoordinateMethod):
         self._last = Move()  # what is to be judged on the next batch
 
     def _begin_budget(self) -> None:
-        self.compute_budget = least_budget(self._config, self._schedule.n, self._memory.m)
+        self.compute_budget = least_budget(self._config, self._schedule.size, self._memory.m)
         self._own_budget = Budget(self.compute_budget, config=self._config)
         self._begin_judging()
 
@@ -253,7 +253,7 @@ class AutoCoCD(CoordinateMethod):
         B = self._budget()
         if self.max_evaluations is not None:  # which may have been changed between two steps
             check_count("max_evaluations", self.max_evaluations)
-        segments = self._memory.block(self._schedule, B)
+        segments = self._memory.block(self._prepared(B), B)
         places = by_tensor(segment.part for segment in segments)
         widths = self._radius.of([place.tensor for place in places])
         return Block(self._tensors, places, options, segments, widths)
@@ -263,7 +263,7 @@ class AutoCoCD(CoordinateMethod):
         known = np.full(len(block), np.nan)
         if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
             known = self._curvature.read(block.places)
-        times, sweep = self._config.one_sided_radius, self._schedule.count // self._schedule.n
+        times, sweep = self._config.one_sided_radius, int(self._schedule.done)
         side: Difference = "forward" if sweep % 2 else "backward"
         due = sweep % self._config.measure_every == 0 or np.isnan(known[block.moving]).any()
         if due or evaluate.inside_autocast or block.is_rough or block.is_lost_at(times):
@@ -338,11 +338,15 @@ class AutoCoCD(CoordinateMethod):
             observe(block.segments, slopes)
         if self.order == "spread" and self._scales.sweep < self._config.compared_until:
             self._compare(block, probes)
+        schedule = self._prepared(len(block))  # the same again: nothing has changed since
+        if schedule.voids(len(block)):
+            self._memory.forget()
         self._memory.write(block.segments, slopes, finite)
         if probes.fresh is not None and self._memory.dense:
             sizes = [tensor.numel() for tensor in self._tensors]
             self._curvature.observe(block.places, probes.c, sizes)
-        self._schedule.advance(len(block))
+        schedule.advance(len(block))
+        self._schedule = schedule
         if found is not None:
             length = self._lengths[self._whose(block)] = self._length(block)
             length.observe(found.tried, found.length)
@@ -366,7 +370,7 @@ class AutoCoCD(CoordinateMethod):
 
     def _judge(self, B: int, gain: float | None) -> None:
         """What the move before gained on this batch decides on B and on boldness."""
-        own, n = self._own_budget, self._schedule.n
+        own, n = self._own_budget, self._schedule.size
         if own is None:
             return
         if own.size != B:  # it was set by hand, and stays so
@@ -384,7 +388,9 @@ class AutoCoCD(CoordinateMethod):
 
     def _commit(self, loss: float, verdict: Verdict, move: Move) -> None:
         """Move, or go back to better parameters."""
-        self._rollback.observe(loss, verdict, self._tensors, self._schedule.n / self.compute_budget)
+        self._rollback.observe(
+            loss, verdict, self._tensors, self._schedule.size / self.compute_budget
+        )
         if verdict == "lost":
             self._rollback.restore(self._tensors)
             self._scales.reset(int(self._swept()) + 2)  # when no slope is from there
@@ -438,7 +444,7 @@ class AutoCoCD(CoordinateMethod):
             self._own_budget = None
         own = self._own_budget
         if own is not None and own.free and own.size == self.compute_budget:  # not set by hand
-            first = first_budget(self._config, self._schedule.n, self._memory.m)
+            first = first_budget(self._config, self._schedule.size, self._memory.m)
             self.compute_budget = max(self.compute_budget, first)
             own.set(self.compute_budget, free=True)
 
