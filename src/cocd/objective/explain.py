@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _COLUMNS = 100
 _NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.)")  # of a layer, in a name
 _FEW = 24  # parameters that all have a row of their own
+_FIRST = [0, 1, 2, 3, 6]  # of the columns, where there is no room for all
 _WORDS = {
     "work": "numbers computed for one probe",
     "measured": "time of one evaluation of the closure over time of one probe",
@@ -38,16 +39,12 @@ def table(objective: Objective) -> str:
     sizes = {name: p.numel() for name, p in objective.model.named_parameters()}
     notes: dict[str, int] = {}
     rows = [_row(name, sizes[name], r, notes) for name, r in objective._records.items()]
-    shown: list[int] = list(range(len(Row._fields)))
-    if len(rows) > _FEW:
-        rows, shown = _grouped(rows), [0, 1, 2, 3, 6]
-    head = [Row._fields[i].replace("_", " ") for i in shown]
-    cells = [[row[i] for i in shown] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    for i in (3, 4, 0):  # what is too wide loses: the rule, what follows it, the name
-        if i < len(widths):
-            spare = _COLUMNS - sum(widths) - 2 * (len(widths) - 1)
-            widths[i] = max(widths[i] + min(spare, 0), 10)
+    rows = _grouped(rows) if len(rows) > _FEW else rows
+    head, cells, widths = _columns(rows, list(range(len(Row._fields))))
+    if _spare(widths) < 0:
+        head, cells, widths = _columns(rows, _FIRST)
+        for i, least in (0, 40), (3, 14):  # what loses where it is still too wide
+            widths[i] = max(widths[i] + min(_spare(widths), 0), min(widths[i], least))
     lines = [
         "  ".join(_cut(c, w).ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
         for line in [head, ["-" * w for w in widths], *cells]
@@ -57,6 +54,16 @@ def table(objective: Objective) -> str:
     meaning = "; ".join(f"{word}: {said}" for word, said in _WORDS.items() if word in head)
     lines += wrap(f"{meaning}.", _COLUMNS)
     return "\n".join([*lines, f"evaluations spent on checks: {objective.checks}"])
+
+
+def _columns(rows: list[Row], shown: list[int]) -> tuple[list[str], list[list[str]], list[int]]:
+    head = [Row._fields[i].replace("_", " ") for i in shown]
+    cells = [[row[i] for i in shown] for row in rows]
+    return head, cells, [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+
+
+def _spare(widths: list[int]) -> int:
+    return _COLUMNS - sum(widths) - 2 * (len(widths) - 1)
 
 
 def _row(name: str, size: int, record: Record, notes: dict[str, int]) -> Row:

@@ -115,7 +115,7 @@ def trace(
 class Objective:
     """A traced model and loss; ``objective(inputs, target)`` binds a batch."""
 
-    _mode: tuple[bool, ...] | None
+    _mode: tuple[bool, ...] | None  # of the modules, when the model could not be followed
     _suffix_pays: dict[tuple[str, ...], bool]
 
     def __init__(
@@ -205,7 +205,8 @@ class Objective:
         self.checks, self._since_check = int(state["checks"]), int(state["since_check"])
         self._stackable, self._stacks = bool(state["stackable"]), int(state["stacks"])
         self._suffixes = bool(state["suffixes"])
-        self._suffix_pays = {tuple(names): bool(pays) for names, pays in state["suffix_pays"]}
+        pays = {tuple(names): bool(worth) for names, worth in state["suffix_pays"]}
+        self._suffix_pays.update(pays)
         if state["untraceable"]:
             self._untraceable, self._mode = str(state["untraceable"]), None
             self._told.add(self._untraceable)
@@ -237,7 +238,6 @@ class Objective:
         self._suffix_pace = Pace()
         self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
-        # Of the modules, when the model could not be followed; None until the next step.
         self._mode = None
         self.graph: Graph | None = None
         self._tracer = Tracer(self.model)

@@ -27,14 +27,14 @@ def is_layer(module: nn.Module) -> bool:
 
     Not where users have put another `forward` on the module itself.
     """
-    kind = type(module)
+    kind: Any = type(module)
     return "forward" not in vars(module) and _is_kind_of_layer(
         kind, len(rules.flows), len(rules.sources)
     )
 
 
 @lru_cache(maxsize=1024)
-def _is_kind_of_layer(kind: type[nn.Module], *rules_known: int) -> bool:
+def _is_kind_of_layer(kind: Any, *rules_known: int) -> bool:
     if kind in rules.flows or any(kind is known for known, _ in rules.sources):
         return True
     if issubclass(kind, _ENTERED):
@@ -84,7 +84,7 @@ class Ears:
     @contextmanager
     def open(self, listener: Callable[..., Any]) -> Iterator[None]:
         """While entered, `listener` is called in place of the forwards, with the module first."""
-        changed = []
+        changed: list[tuple[dict[str, Any], Any]] = []
         self.listener, self._thread = listener, get_ident()
         try:
             for own, forward in self._heard:

@@ -407,7 +407,7 @@ def _has_parameters(module: nn.Module) -> bool:
 
 def _shares(a: Tensor, b: Any) -> bool:
     """Do two tensors lie in the same memory?"""
-    return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)
+    return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
 
 
 def dropout_noise(

@@ -67,7 +67,8 @@ class Tracer:
         ):
             run = replay(version.graph, inputs)
             return Followed(run.output, run)
-        plain = fingerprint(self.model)
+        # What is known to be plain is recorded as such; whether it still is, replays will ask.
+        plain = fingerprint(self.model) if version is None or not version.plain else version.plain
         recording = Recording(self._ears, names, None if version is None else version.known)
         recording.track([] if plain is None else inputs)
         value = recording.run(forward)
