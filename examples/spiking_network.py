@@ -11,6 +11,7 @@ is made up, and the forward pass is all there is.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, steps: int, probe: bool, test)
     for step in range(steps + 1):
         if step % max(1, steps // 20) == 0:
             curve.append(accuracy(model, *test))
+            print(f"\rstep {step:,}, accuracy {curve[-1]:.3f}", end="", file=sys.stderr, flush=True)
         rows = torch.randint(0, len(x), (64,), generator=generator)
         if probe:
             gradient(objective(x[rows], y[rows]))
@@ -101,6 +103,7 @@ def main() -> None:
         model = Network(neurons)
         began = time.process_time()
         curves[name] = train(model, x, y, steps, probe, (x_test, y_test))
+        print(file=sys.stderr)
         print(f"{name}: {curves[name][-1]:.3f} after {time.process_time() - began:.0f} s")
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -112,7 +115,7 @@ def main() -> None:
     plain, probed = (curves[name][-1] for name in ("backpropagation", "unit probes"))
     print(
         f"Where backpropagation trains the readout alone, unit probes train all three layers: "
-        f"test accuracy from {plain:.3f} to {probed:.3f} ({args.out})"
+        f"test accuracy from {plain:.3f} to {probed:.3f}; {args.out}"
     )
 
 
