@@ -12,8 +12,9 @@ TREES = ("paper/src", "benchmarks", "examples")
 PROGRAMS = sorted(
     path for tree in TREES for path in (ROOT / tree).rglob("*.py") if "__pycache__" not in str(path)
 )
-# Modules below `cocd` that are documented; all else is reached through a name of these.
-PUBLIC = {"cocd"} | {
+# Modules below `cocd` that are documented; all else is reached through a name of these. The second
+# is imported by those who need it alone.
+PUBLIC = {"cocd", "cocd.integrations"} | {
     f"cocd.{name}" for name in cocd.__all__ if type(getattr(cocd, name)) is type(cocd)
 }
 
