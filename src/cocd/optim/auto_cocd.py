@@ -33,7 +33,7 @@ from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
 
 _ORDERS = {"cyclic": Cyclic, "spread": Spread}
-_PARTS = {
+_PARTS: dict[str, type[Reach | Radius | Curvature | Rollback | Scales]] = {
     "reach": Reach,
     "radius": Radius,
     "curvature": Curvature,
