@@ -81,7 +81,8 @@ class Block:
 
     def split(self, values: Vector) -> list[Vector]:
         """One number a coordinate, place by place."""
-        return np.split(values, np.cumsum(self.sizes[:-1]))
+        parts: list[Vector] = np.split(values, np.cumsum(self.sizes[:-1]))
+        return parts
 
     @property
     def is_rough(self) -> bool:
@@ -109,10 +110,12 @@ class Block:
 
     def slopes(self, g: Vector) -> Vector:
         """Of the objective, from those of the loss."""
-        return g + self.decay * self.x
+        slopes: Vector = g + self.decay * self.x
+        return slopes
 
     def curvatures(self, c: Vector) -> Vector:
-        return c + self.decay
+        curvatures: Vector = c + self.decay
+        return curvatures
 
     def penalty(self, change: Vector | float = 0.0) -> float:
         """On these coordinates alone."""

@@ -27,7 +27,7 @@ class Probes(NamedTuple):
         r, least = block.radius, 2 * rounding * abs(self.loss)
         with np.errstate(all="ignore"):
             flat = (2 * r * np.abs(self.g) <= least) & (r * r * np.abs(self.fresh) <= least)
-        return [float(part.mean()) for part in block.split(flat)]
+        return [float(part.mean()) for part in block.split(flat.astype(float))]
 
     def best(self, block: Block) -> Found | None:
         """The lowest of the probes, as a move of its coordinate alone; None if none is lower."""
