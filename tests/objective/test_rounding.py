@@ -138,7 +138,8 @@ def test_a_small_weight_decay_is_not_lost_in_float32():
     x = torch.rand(20_000, generator=torch.Generator().manual_seed(0)).add_(0.1).requires_grad_()
     start = x.detach().double().sum()
     optimizer = cocd.CoCD([x], lr=1e-3, weight_decay=1e-4, compute_budget=1)
-    for _ in range(100):
-        optimizer.step(lambda: torch.tensor(1.0))
+    with pytest.warns(cocd.ClosureWarning, match="whatever the parameters are"):
+        for _ in range(100):
+            optimizer.step(lambda: torch.tensor(1.0))
     lost = 1 - x.detach().double().sum() / start
     assert float(lost) == pytest.approx(100 * 1e-7, rel=0.1)

@@ -53,7 +53,7 @@ class Steps:
     >>> from cocd.integrations import Steps
     >>> x = torch.ones(3, requires_grad=True)
     >>> records = []
-    >>> steps = Steps(cocd.CoCD([x], lr=0.1, eps=0.1), on_step=records.append)
+    >>> steps = Steps(cocd.CoCD([x], lr=0.1, eps=0.1, compute_budget=1), on_step=records.append)
     >>> for _ in range(2):
     ...     loss = steps(lambda: (x**2).sum())
     >>> [(record["step"], record["evaluations"]) for record in records]

@@ -25,8 +25,8 @@ class Pairs:
     >>> hessian = np.array([[2.0, 1.0], [1.0, 3.0]])
     >>> for s in np.eye(2):
     ...     pairs.add(s, hessian @ s)
-    >>> (hessian @ pairs.direction(np.array([1.0, 0.0]), np.array([0.5, 0.3]))).round(12)
-    array([-1.,  0.])
+    >>> pairs.direction(hessian @ np.array([0.0, 1.0]), np.array([0.5, 0.3])).round(12) + 0.0
+    array([ 0., -1.])
     """
 
     def __init__(self, n: int) -> None:
