@@ -74,7 +74,7 @@ def test_seeds_give_weights_and_batches_of_their_own() -> None:
     [
         ({"activation": "sine"}, "activation must be one of tanh"),
         ({"dtype": "float16"}, "dtype must be one of float32"),
-        ({"schedule": "linear"}, "schedule must be 'none' or 'cosine'"),
+        ({"schedule": "linear"}, "schedule must be 'none', 'cosine' or"),
         ({"momentum": 0.9}, "cocd has no setting 'momentum'"),
     ],
 )
