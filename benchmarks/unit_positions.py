@@ -107,7 +107,7 @@ def _train(model: nn.Module, x: Tensor, y: Tensor) -> None:
     adam = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(5):
         adam.zero_grad()
-        cross_entropy(model(x), y).backward()
+        cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
         adam.step()
 
 

@@ -70,7 +70,7 @@ def methods(model: nn.Module, task: tasks.Task) -> dict[str, Callable[[], Method
 
         def step(x: Any, y: Any) -> None:
             sgd.zero_grad()
-            task.loss(model(x), y).backward()
+            task.loss(model(x), y).backward()  # type: ignore[no-untyped-call]
             sgd.step()
             steps[0] += 1
 

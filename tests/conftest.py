@@ -12,6 +12,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
-def _engines_by_rule_alone(monkeypatch):
+def _engines_by_rule_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are not chosen by what was measured, which differs from run to run."""
     monkeypatch.setattr(pace, "_SECONDS", inf)

@@ -40,7 +40,8 @@ class Rows(nn.Module):
         self.head = nn.Linear(hidden, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.gru(images.view(-1, 8, 8))[0][:, -1])
+        out: Tensor = self.head(self.gru(images.view(-1, 8, 8))[0][:, -1])
+        return out
 
 
 class Attention(nn.Module):
@@ -61,7 +62,8 @@ class Attention(nn.Module):
         weights = self.q(y) @ self.k(y).transpose(1, 2) / x.shape[-1] ** 0.5
         x = x + weights.softmax(-1) @ self.v(y)
         x = x + self.down(torch.nn.functional.gelu(self.up(self.norm2(x))))
-        return self.head(x.mean(1))
+        out: Tensor = self.head(x.mean(1))
+        return out
 
 
 class Factors(nn.Module):
@@ -76,7 +78,8 @@ class Factors(nn.Module):
                 table.weight.mul_(0.3)
 
     def forward(self, pairs: Tensor) -> Tensor:
-        return (self.u(pairs[:, 0]) * self.v(pairs[:, 1])).sum(1)
+        out: Tensor = (self.u(pairs[:, 0]) * self.v(pairs[:, 1])).sum(1)
+        return out
 
 
 class Next(nn.Module):
@@ -88,7 +91,8 @@ class Next(nn.Module):
         self.body = mlp(3 * width, 32, symbols, activation=nn.Tanh)
 
     def forward(self, context: Tensor) -> Tensor:
-        return self.body(self.embed(context).flatten(1))
+        out: Tensor = self.body(self.embed(context).flatten(1))
+        return out
 
 
 class Decay(nn.Module):

@@ -66,7 +66,8 @@ def table(name: str, scaled: str = "x") -> tuple[Tensor, Tensor]:
 @cache
 def friedman(which: int, scaled: str = "xy") -> tuple[Tensor, Tensor]:
     make = getattr(datasets, f"make_friedman{which}")
-    return _tensors(*make(2_000, noise=0.1, random_state=0), scaled)
+    x, y = make(2_000, noise=0.1, random_state=0)
+    return _tensors(x, y, scaled)
 
 
 def _tensors(x: np.ndarray, y: np.ndarray, scaled: str) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ def arrange(where: str, count: int) -> None:
             whole = encode(row)
             return whole[: len(whole) // 2] if due() else whole
 
-        store.encode = half  # type: ignore[assignment]
+        store.encode = half
         die_after_append(count)
     elif where == "after row":
         die_after_append(count)

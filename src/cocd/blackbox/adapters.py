@@ -31,7 +31,7 @@ def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> Any
     rows: deque[int] = deque(search.pending.tolist())
     out: dict[int, int] = {}  # the row of each trial
 
-    class Sampler(samplers.BaseSampler):  # type: ignore[misc]
+    class Sampler(samplers.BaseSampler):  # type: ignore[misc, name-defined]
         def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
             float_ = import_module("optuna.distributions").FloatDistribution
             return {name: float_(a, b) for name, (a, b) in space.items()}
@@ -62,7 +62,8 @@ class Candidate:
     """A point as nevergrad hands it out."""
 
     def __init__(self, value: Vector, row: int) -> None:
-        self.value, self.args, self.kwargs, self.row = value, (value,), {}, row
+        self.value, self.args, self.row = value, (value,), row
+        self.kwargs: dict[str, Any] = {}
 
 
 class Nevergrad:
