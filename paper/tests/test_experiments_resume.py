@@ -103,7 +103,8 @@ def test_the_small_form_of_every_plan_runs(folder: Path, plan: str) -> None:
         assert made[-1]["status"] == "done"
 
 
-@pytest.mark.parametrize("plan", list(plans.PLANS))
+# Seconds differ from run to run, so table-time has no rows that could be the same.
+@pytest.mark.parametrize("plan", [plan for plan in plans.PLANS if plan != "table-time"])
 def test_killed_and_resumed_it_gives_the_same_rows(folder: Path, plan: str) -> None:
     assert code(folder, f"{plan}-killed") == KILLED
     assert code(folder, f"{plan}-resumed") == 0, said(folder, f"{plan}-resumed")

@@ -24,7 +24,7 @@ class UnitOptimizer:
         self,
         objective: cocd.Objective,
         *,
-        lr: float,
+        lr: float = 1e-3,
         max_evaluations: int,
         optimizer: str = "adam",
         weight_decay: float = 0.0,
