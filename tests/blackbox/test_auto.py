@@ -156,6 +156,22 @@ def test_noise_of_one_size_is_averaged(seed):
     assert result.nfev <= 4_000
 
 
+@pytest.mark.parametrize("level", [1e-14, 1e-13])
+def test_hardly_any_noise_hardly_matters(level):
+    rng = np.random.default_rng(0)
+    result = cocd.minimize(
+        lambda x: rosenbrock(x) + level * rng.standard_normal(), np.zeros(5), maxfev=10_000, rng=0
+    )
+    assert rosenbrock(result.x) < 1e-11
+
+
+def test_values_in_float32_are_no_obstacle():
+    result = cocd.minimize(
+        lambda x: float(np.float32(rosenbrock(x))), np.zeros(4), maxfev=10_000, rng=0
+    )
+    assert result.fun < 1e-10
+
+
 def test_a_noisy_run_goes_on_to_the_bit(tmp_path):
     def fun(x):  # noise that is the same at the same point
         return bowl(x) + 0.01 * float(np.sin(1e7 * x.sum()))

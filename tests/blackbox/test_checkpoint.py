@@ -151,6 +151,59 @@ def test_a_run_that_ends_anywhere_goes_on_the_same(at, rule, tmp_path):
     assert np.array_equal(more, all_calls[len(all_calls) - len(more) :])
 
 
+def _nan_at(count):
+    calls = []
+
+    def fun(x):
+        calls.append(0)
+        return bowl(x) if len(calls) != count else float("nan")
+
+    return fun
+
+
+def _exit_at(count):
+    fun, calls = counted()
+
+    def dying(x):
+        if len(calls) == count:
+            raise SystemExit
+        return fun(x)
+
+    return dying
+
+
+def _no_more(intermediate_result):
+    if intermediate_result.nfev > 30:
+        raise RuntimeError("enough")
+
+
+@pytest.mark.parametrize(
+    ("fun", "more", "error"),
+    [
+        (bowl, {"callback": _no_more}, RuntimeError),
+        (_nan_at(30), {"nonfinite": "raise"}, cocd.NonFiniteLoss),
+        (_exit_at(30), {}, SystemExit),
+    ],
+    ids=["callback", "nonfinite", "exit"],
+)
+def test_every_exception_saves_first(fun, more, error, tmp_path):
+    path, options = tmp_path / "c", {"maxfev": 64, "rng": 5}
+    reference = cocd.minimize(bowl, ONES, **options)
+    with pytest.raises(error):
+        cocd.minimize(fun, ONES, **options, **more, checkpoint=path)
+    more.pop("callback", None)
+    again, calls = counted()
+    result = cocd.minimize(again, ONES, **{**options, "rng": 6}, **more, checkpoint=path)
+    assert result.x.tobytes() == reference.x.tobytes() and result.nfev == reference.nfev
+    assert 0 < len(calls) < 64 - 15
+
+
+def test_where_x0_fails_nothing_is_saved(tmp_path):
+    with pytest.raises(cocd.NonFiniteLoss):
+        cocd.minimize(lambda x: float("nan"), ONES, checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_finished_run_gives_its_result_at_once(tmp_path):
     options = {**PLAIN, "maxiter": 3, "checkpoint": str(tmp_path / "c")}
     fun, calls = counted()

@@ -184,6 +184,10 @@ class _Run:
                         f"fun could not be evaluated at x0: {error}"
                     ) from self._answers.cause
                 end = FAILED, str(error)
+            except BaseException:
+                if search.nfev:  # else there is nothing to go on from
+                    self._save()
+                raise
             finally:
                 self._engine.close()
                 # A second Ctrl-C, while the workers were stopped, has what it asked for.
@@ -201,7 +205,7 @@ class _Run:
         interrupts.window = True
         try:
             evaluate(self._engine, points, rows, answers)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             self._tell()  # what has come back may hold the best point
             raise
         finally:

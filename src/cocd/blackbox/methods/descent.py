@@ -204,7 +204,7 @@ class Descent:
         (self._own if self._quasi else self._length).observe(search.length, search.best)
         spare, point = self._spare
         lower = min(search.value, spare)
-        if self.f - lower < _CLEAR * self.surface.noise and len(self._sides.block) == len(self.x):
+        if self.f - lower < _CLEAR * self.surface.noise and self._hidden():
             self.lost = True
             return
         if self._quasi and not self.f - search.value > -_PAID * search.slope * search.best:
@@ -226,6 +226,16 @@ class Descent:
         self._plateau = False
         self._finish()
 
+    def _narrow(self) -> bool:
+        """The radius cannot be smaller."""
+        if self.surface.eps is not None:
+            return True
+        return bool(np.all(self._radii() <= self.surface.least(self.x, self.f, self.c)))
+
+    def _hidden(self) -> bool:
+        """It is noise that hides what a step gains: a smaller radius would not show more."""
+        return len(self._sides.block) == len(self.x) and self._narrow()
+
     def _fail(self) -> None:
         """No point was lower."""
         if self._plateau and len(self._sides.block) == len(self.x):
@@ -233,11 +243,9 @@ class Descent:
             return
         self._power = 0.0
         self._d[:] = 0.0
-        if self.surface.noise and len(self.x) == self._B:
+        if self.surface.noise and self._hidden():
             self.lost = True
-        narrow = self.surface.eps is not None or bool(
-            np.all(self._radii() <= self.surface.least(self.x, self.f, self.c))
-        )
+        narrow = self._narrow()
         self._radius *= _NARROWER
         self._finish(stuck=narrow)
 
