@@ -118,6 +118,23 @@ def test_an_end_on_the_way_is_none():
     assert not result.success and result.status == 1
 
 
+def test_a_learning_rate_that_moves_nothing_is_no_success():
+    result = cocd.minimize(rosenbrock, usual(2), method="cocd", lr=1e-12, maxfev=500, rng=0)
+    assert result.status == 1 and not result.success
+    assert cocd.minimize(bowl, np.ones(3), method="cocd", lr=0.05, rng=0).success
+
+
+def test_with_eps_given_nothing_is_said_of_a_look_around():
+    result = cocd.minimize(bowl, np.ones(3), eps=1e-4, rng=0)
+    assert result.success and "eps=0.0001" in result.message and "near" not in result.message
+
+
+@pytest.mark.parametrize("power", [1, 3])
+def test_a_fall_without_bound_ends_without_warnings(power):
+    result = cocd.minimize(lambda x: float(x.sum()) ** power, np.ones(3), maxfev=3_000, rng=0)
+    assert result.status == 4 and not result.success
+
+
 def test_ftol_is_what_two_sweeps_may_change():
     rough, fine = (
         cocd.minimize(rosenbrock, usual(10), ftol=ftol, maxfev=50_000, rng=0)

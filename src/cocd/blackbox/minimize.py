@@ -76,9 +76,10 @@ def minimize(
             (n + 1) if there is no `maxiter` either.
         maxiter: steps at most; one more evaluation looks at where they led.
         ftol: "cocd" has converged when a sweep over all coordinates changes `fun` by no more than
-            `ftol` times max(`|fun|`, 1). "auto" has when two sweeps at a radius below 1e-3 of the
-            scale of x change it by no more than `ftol` times max(`|fun|`, s), where s is what
-            `fun` has fallen so far, at most 1, and looks far around then find nothing lower.
+            `ftol` times max(`|fun|`, 1), and none of its probes is lower by more. "auto" has when
+            two sweeps at a radius below 1e-3 of the scale of x change it by no more than `ftol`
+            times max(`|fun|`, s), where s is what `fun` has fallen so far, at most 1, and looks
+            far around then find nothing lower.
             None never to be.
         workers: a number of processes (-1: one on each core), a `concurrent.futures` executor, a
             Dask client, a pool, or anything that is called like `map`.
@@ -100,7 +101,7 @@ def minimize(
 
         | status | why the run ended |
         | --: | --- |
-        | 0 | converged (`success`): nothing near the result is lower; somewhere else may be |
+        | 0 | converged (`success`): nothing lower was found near the result; elsewhere may be |
         | 1 | `maxfev` |
         | 2 | `maxiter` |
         | 3 | 50 evaluations, or 10 workers, in a row failed |

@@ -28,6 +28,8 @@ _QUIETER = 0.1  # the noise at which values can be compared again, of what it wa
 _WIDTHS = (1.0, 3.0, 0.5, 2.0, 6.0)  # of a coordinate's scale, where continuations begin, by turns
 _LOOKED = (2.0, 1.0, 4.0, 0.5)  # of the scale, where looks around begin, by turns
 _LOOKS = 10  # values whose mean tells what a point is worth in noise
+# Where fun falls without bound differences overflow: what is not finite is not used.
+_EXTREMES: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 _ATTEMPTS = 10  # in a row that find nothing lower
 
 
@@ -90,7 +92,8 @@ class Auto:
     def ask(self, limit: int | None) -> Points:
         """x0 and its neighbours; then what the stage asks for."""
         if self._stage is not None:
-            return self._stage.ask(limit)
+            with np.errstate(**_EXTREMES):
+                return self._stage.ask(limit)
         if self._B is None:
             n = len(self._x0)
             room = n if limit is None else (limit - MEASUREMENTS) // (2 * _SWEEPS)
@@ -101,6 +104,10 @@ class Auto:
 
     def tell(self, values: Vector) -> None:
         """Learn from a phase and begin the next."""
+        with np.errstate(**_EXTREMES):
+            self._learn(values)
+
+    def _learn(self, values: Vector) -> None:
         if self._stage is None:
             if len(values) == MEASUREMENTS:
                 self.surface.measure(values[:TABLE], relative_noise(values))
@@ -152,7 +159,7 @@ class Auto:
         self._vain = 0 if gained > much else self._vain + 1
         if gained > 0:
             self._best, self._lowest, self._bend = stage.x.copy(), stage.f, stage.c.copy()
-            self._why = f"converged: {stage.done} (ftol={self._ftol:g}), nothing near is lower"
+            self._why = f"converged: {stage.done} (ftol={self._ftol:g}), {self._around}"
         alone = surface.noise > 0 or surface.eps is not None  # there is no wider radius
         if not self._never and (alone or self._vain > _ATTEMPTS):
             self.converged = self._why
@@ -160,6 +167,12 @@ class Auto:
         self._attempts += 1
         width = _LOOKED[self._attempts % len(_LOOKED)]
         return Look(surface, self._best, self._lowest, self._bend, width, self._rng)
+
+    @property
+    def _around(self) -> str:
+        if self.surface.eps is not None:
+            return f"with probes at eps={self.surface.eps:g} alone"
+        return "its surroundings not looked at" if self.surface.noise else "nothing near is lower"
 
     # --- saving --------------------------------------------------------------------------------
 

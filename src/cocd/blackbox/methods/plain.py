@@ -105,7 +105,7 @@ class Plain:
             self._step(fresh)
         # Where most probes failed, that nothing changes shows nothing.
         known = 2 * int(np.isfinite(fresh).sum()) >= len(fresh)
-        self._watch(float(f) if known else np.nan)
+        self._watch(float(f) if known else np.nan, float(np.nanmin(f_probe, initial=np.inf)))
 
     def _step(self, fresh: Vector) -> None:
         """Decay, overwrite, move: eqs. 5 to 7."""
@@ -129,17 +129,19 @@ class Plain:
         self.nit += 1
         self.skipped += B - int(np.isfinite(fresh).sum())
 
-    def _watch(self, f: float) -> None:
-        """Converged when f(x_t) has not changed over a sweep of all coordinates."""
+    def _watch(self, f: float, lowest: float) -> None:
+        """Converged when over a sweep f(x_t) has not changed and no probe was lower."""
         if self._ftol is None:
             return
+        if f - lowest > self._ftol * max(abs(f), 1.0):  # steps are too small to go there
+            f = np.nan
         steps = -(-len(self.x) // self._B) + 1
         self._recent = [*self._recent[1 - steps :], f] if np.isfinite(f) else []
         low, high = min(self._recent, default=0.0), max(self._recent, default=0.0)
         if len(self._recent) == steps and high - low <= self._ftol * max(abs(low), abs(high), 1.0):
             self.converged = (
                 f"converged: fun changed by at most {high - low:.3g} over a sweep of all "
-                f"coordinates (ftol={self._ftol:g})"
+                f"coordinates, whose probes were no lower (ftol={self._ftol:g})"
             )
 
     # --- saving --------------------------------------------------------------------------------
