@@ -156,8 +156,8 @@ def scheduler(run: Run, optimizer: Any) -> RateSchedules | LambdaLR | None:
     "warm cosine" rises in a line to the full rate over the first twentieth.
     """
     kind, steps = run.options.get("schedule", "none"), run.epochs * run.steps_per_epoch
-    if kind == "none":
-        return None
+    if kind == "none" or isinstance(optimizer, unit_methods.UnitOptimizer):
+        return None  # that one has a cosine of its own
     if kind not in ("cosine", "warm cosine"):
         raise ValueError(f"schedule must be 'none', 'cosine' or 'warm cosine', got {kind!r}")
     warm = steps / 20 if kind == "warm cosine" else 0
