@@ -16,9 +16,9 @@ OPTIONAL = ("mnist",)
 EPOCHS = 5  # a tenth of the paper's evaluations
 DECAYS = (0.0, 0.9, 0.99, 1.0)
 RATES = {
-    "sgd": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3),
-    "adamw": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3),
-    "muon": (1e-4, 3e-4, 1e-3, 3e-3),
+    "sgd": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+    "adamw": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    "muon": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
 }
 SOURCES = {"coherent": "CoCD's estimate", "stale": "true gradients"}
 NAMES = {"sgd": "SGD, momentum 0.9", "adamw": "AdamW", "muon": "Muon"}

@@ -1,9 +1,9 @@
 """Unit probes: what they reach on the paper's tasks, and what memory is worth among units.
 
-Groups: `descent`, UnitDescent with its one set of defaults at several budgets; `networks`, the
-same on other activations; `memory`, on validation rows, B of the units a step with stale rows
-remembered, decaying or forgotten. All see the losses of single samples and the layers' inputs:
-more than black-box methods do.
+Groups: `descent`, UnitDescent with its one set of defaults at several budgets; `networks`, the same
+on other activations; `memory`, on validation rows, B of the units per step with stale rows kept,
+decaying or forgotten. They see the losses of single samples and the layers' inputs: more than
+black-box methods do.
 """
 
 from __future__ import annotations
