@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from .layers import Layer
 from .losses import Contributions, checked
 from .patches import Maps, at_positions, outputs
 from .tape import Diverged, Nudges, Recording, Replay
+from .unwritten import unwritten
 
 _MEMORY = 32 << 20  # bytes of the largest stacked output
 _CACHED = 8 << 20  # the same, where it is soon read again
@@ -42,18 +43,25 @@ class Batch:
     recording: Recording = field(init=False)
     base: Tensor = field(init=False)  # (N,)
     samples: int = field(init=False)
+    dtypes: set[torch.dtype] = field(init=False)  # of output and loss
     _factor: float = 1.0
 
     def record(self) -> Any:
-        """The unperturbed pass; gives the loss as `loss_fn` does."""
-        self.recording = Recording(self.parameters)
-        with self.recording:
+        """A pass; gives the loss as `loss_fn` does. The first one, unperturbed, is kept."""
+        recording = Recording(self.parameters)
+        first = not hasattr(self, "recording")
+        with unwritten(self.parameters) if first else nullcontext(), recording:
             output = call_model(self.model, self.inputs)
-        self.recording.output = output
-        self.maps = Maps()
-        self.flow = Flow(self.recording)
-        self._chains = Chains(self.recording, self.flow)
-        return self.loss_fn(output, self.target)
+        recording.finish(output)
+        loss = self.loss_fn(output, self.target)
+        if first:
+            self.recording = recording
+            self.maps = Maps()
+            self.flow = Flow(recording)
+            self._chains = Chains(recording, self.flow)
+            given = [t for t in tree_leaves((output, loss)) if isinstance(t, Tensor)]
+            self.dtypes = {t.dtype for t in given if t.is_floating_point()}
+        return loss
 
     def tell_apart(self, loss: float) -> None:
         """The losses of the samples at the unperturbed point; `ValueError` if there are none."""
@@ -62,7 +70,7 @@ class Batch:
         sizes = [t.shape[0] for t in given] or [len(found)]
         self.samples = next((n for n in sizes if len(found) % max(n, 1) == 0), sizes[0])
         name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
-        self._factor = checked(found, loss, self.samples, name)
+        self._factor = checked(found, loss, self.samples, name, self.dtypes)
         self.base = self._by_sample(found)
 
     def _by_sample(self, found: Tensor) -> Tensor:

@@ -10,7 +10,11 @@ from torch import Tensor
 
 from .batch import Batch
 from .layers import Layer
-from .tape import Nudges
+from .tape import Diverged, Nudges
+
+# How far rounding may take a replay from the recording.
+_REPEATS = {torch.float64: 1e-8, torch.float32: 1e-3}
+_HALVES = 4  # random ones, of the samples; see `_halves`
 
 
 class Coupled(ValueError):
@@ -42,9 +46,9 @@ def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
         shifts = [radius * torch.sign(d) for d in slopes]
     nudges = dict(zip(layer.sites, shifts, strict=True))
     here = batch.losses(Nudges(nudges)) - batch.base
-    _refuse_coupling(batch, layer, nudges)
+    spent = 1 + _refuse_coupling(batch, layer, nudges)
     if not steps or _used_elsewhere(batch, layer):
-        return "", 2
+        return "", spent
     with moved(batch, steps):
         there = batch.losses(Nudges({})) - batch.base
     size = float(there.abs().max())
@@ -52,8 +56,17 @@ def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
         return (
             f"nudging its output changes the losses by {float(here.abs().max()):.6g}, moving its "
             f"weights alike by {size:.6g}"
-        ), 3
-    return "", 3
+        ), spent + 1
+    return "", spent + 1
+
+
+def refuse_difference(batch: Batch) -> None:
+    """A replay without nudges must give the losses of the recording."""
+    apart = (batch.losses(Nudges({})) - batch.base).abs().max()
+    size = 1e-3 + float(batch.base.abs().max())
+    allowed = max((_REPEATS.get(t, 2e-2) for t in batch.dtypes), default=2e-2)
+    if not float(apart) <= size * allowed:
+        raise Diverged("a pass that changes nothing gives other losses")
 
 
 def _not_transposed(
@@ -90,21 +103,33 @@ def _noise(batch: Batch, layer: Layer) -> float:
     return (1e-10 if wide else 1e-4) * (1e-3 + float(batch.base.abs().max()))
 
 
-def _refuse_coupling(batch: Batch, layer: Layer, nudges: dict[int, Tensor]) -> None:
-    """Nudge every other sample: the losses of the rest must stay."""
-    if batch.samples < 2:
-        return
-    held = {
-        site: nudges[site] * (layout.owners % 2 == 0)
-        for site, layout in zip(layer.sites, layer.layouts, strict=True)
-    }
-    change = (batch.losses(Nudges(held)) - batch.base).abs()
-    if float(change[1::2].max()) > 1e-3 * float(change.max()) + _noise(batch, layer) / 10:
-        raise Coupled(
-            f"the losses of some samples change when {layer.name} is nudged in others alone: "
-            "samples are coupled in a way that has no rule; use cocd.CoCD or cocd.AutoCoCD for "
-            "this model"
-        )
+def _refuse_coupling(batch: Batch, layer: Layer, nudges: dict[int, Tensor]) -> int:
+    """Nudge half of the samples: the losses of the rest must stay; gives the evaluations."""
+    halves = _halves(batch.samples)
+    for half in halves:
+        held = {
+            site: nudges[site] * half[layout.owners].to(nudges[site].device)
+            for site, layout in zip(layer.sites, layer.layouts, strict=True)
+        }
+        change = (batch.losses(Nudges(held)) - batch.base).abs()
+        rest = float(change[~half.to(change.device)].max())
+        if rest > 1e-3 * float(change.max()) + _noise(batch, layer) / 10:
+            raise Coupled(
+                f"the losses of some samples change when {layer.name} is nudged in others alone: "
+                "samples are coupled in a way that has no rule; use cocd.CoCD or cocd.AutoCoCD for "
+                "this model"
+            )
+    return len(halves)
+
+
+def _halves(samples: int) -> list[Tensor]:
+    """Every other sample and its opposite, then random halves: no order of the batch hides."""
+    if samples < 2:
+        return []
+    generator = torch.Generator().manual_seed(samples)
+    even = torch.arange(samples) % 2 == 0
+    random = [even[torch.randperm(samples, generator=generator)] for _ in range(_HALVES)]
+    return [even, ~even, *random]
 
 
 def _steps(

@@ -140,6 +140,11 @@ class Layer:
         """Has each parameter one number for each unit?"""
         return all(p.shape == (self.units,) for p in self.calls[0].parameters.values())
 
+    @property
+    def pulls_more(self) -> bool:
+        """Does a batch norm's pull need slopes of a shift or a scale that is no parameter?"""
+        return any(len(s.parameters) < 2 for s in self.calls if s.statistics is not None)
+
     def index(self, units: Tensor, cells: Tensor) -> Tensor:
         """Flat positions in all outputs, one after the other: (K, E), (K, E, N) -> (K, E, N)."""
         found = torch.zeros_like(cells)
@@ -206,6 +211,13 @@ def _layer(
     fewest = min(map(len, candidates))
     if not fewest:
         return "its output is not one for each sample"
+    for parameter in (p for site in sites for p in site.parameters.values()):
+        if not parameter.shape:
+            return "it is a single number"
+        if any(
+            n > 1 and not step for n, step in zip(parameter.shape, parameter.stride, strict=True)
+        ):
+            return "it is expanded"
     layouts = [found[min(chosen, fewest - 1)] for found in candidates]
     winners = [
         flow.winners(site) if layout.sample == 0 and layout.spread == 1 else None

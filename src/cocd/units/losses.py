@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -144,7 +145,7 @@ class Intercepted(Contributions):
         watch = _Watch()
         with watch:
             value = self.loss_fn(output, target)
-        if watch.last is None or watch.value is not value:
+        if watch.last is None or watch.value is not value or value._version != watch.version:
             name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
             raise ValueError(
                 f"loss_fn={name} is not known to be a mean or a sum over samples; {_REMEDY}"
@@ -163,6 +164,7 @@ class _Watch(torch.overrides.TorchFunctionMode):
         super().__init__()
         self.last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
         self.value: Any = None
+        self.version = 0  # of the value, to notice if it is written to later
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -170,20 +172,31 @@ class _Watch(torch.overrides.TorchFunctionMode):
         out = func(*args, **(kwargs or {}))
         if func in _FUNCTIONS.values():
             self.last, self.value = (func, args, kwargs or {}), out
+            self.version = out._version
         return out
 
 
-def checked(found: Tensor, loss: float, samples: int, name: str) -> float:
+# How far rounding may take the sum of the contributions from the loss.
+_ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5}
+_COARSE = 1e-2
+
+
+def checked(
+    found: Tensor, loss: float, samples: int, name: str, dtypes: Collection[torch.dtype]
+) -> float:
     """A factor that makes the contributions sum to the loss: 1, or N where they are its mean's.
 
-    `found` are those of the unperturbed pass. Raises `ValueError` where neither is the loss.
+    `found` are those of the unperturbed pass, and the loss was computed in `dtypes`. Raises
+    `ValueError` where neither is the loss.
     """
     if found.dim() != 1 or len(found) % samples:
         raise ValueError(
             f"{name} gives {tuple(found.shape)} losses for {samples} samples, so samples cannot be "
             f"told apart; {_REMEDY}"
         )
-    total, noise = float(found.sum()), 1e-3 * float(found.abs().sum()) + 1e-12
+    total = float(found.sum())
+    rounding = max((_ROUNDING.get(dtype, _COARSE) for dtype in dtypes), default=_COARSE)
+    noise = rounding * float(found.abs().sum()) + 1e-12
     for factor in (1, found.numel(), samples):
         if abs(total * factor - loss) <= noise * factor:
             return float(factor)

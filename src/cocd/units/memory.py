@@ -25,9 +25,11 @@ class Fresh(NamedTuple):
         for name, values in self.slopes.items():
             old = held.get(name)
             old = torch.zeros_like(values) if old is None else old.clone()
-            old.index_copy_(
-                self.rows[name], self.units, values.index_select(self.rows[name], self.units)
-            )
+            row = self.rows[name]
+            if values.shape[row] == 1:  # one for all units, which are then probed together
+                merged[name] = values if len(self.units) else old
+                continue
+            old.index_copy_(row, self.units, values.index_select(row, self.units))
             merged[name] = old
         return merged
 

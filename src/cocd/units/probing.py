@@ -60,7 +60,7 @@ class Probing:
         self, batch: Batch, layer: Layer, units: Tensor, pulls: Pulls, generator: torch.Generator
     ) -> tuple[Fresh, int]:
         """New slopes of these units, and the passes that they took."""
-        if layer.rule.effects is not None and layer.cells > 1 and layer.plain:
+        if layer.rule.effects is not None and layer.plain and (layer.cells > 1 or layer.pulls_more):
             return self._everywhere(batch, layer, units, pulls, generator)
         r = self.radius(layer)
         index, signs = self.nudges(layer, units, batch.samples, generator)
@@ -71,7 +71,8 @@ class Probing:
         positions = E // len(units) if self.directions else E
         weight = layer.cells / (positions * r * (K if self.directions else 1))
         slopes = batch.slopes(layer, index, changes.unsqueeze(1) * signs * weight)
-        kept = units[: len(units) * bool(good.all())] if self.directions else units[good]
+        together = self.directions or layer.whole
+        kept = units[: len(units) * bool(good.all())] if together else units[good]
         return Fresh(layer.key, kept, layer.rows, slopes), K * (2 if self.central else 1)
 
     def _everywhere(

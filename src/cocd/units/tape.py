@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from .recurrent import UNROLLED
 from .rules import RULES, UnitRule
@@ -181,6 +182,7 @@ class Recording(_Walk):
         self.calls: list[Call] = []
         self.output: Any = None  # of the model
         self.noise: list[Tensor] = []
+        self._overwritten: dict[int, Tensor] = {}  # storages that a dropout in place writes to
         self.seen: set[str] = set()
         self.without_rule: dict[str, str] = {}  # parameter -> the call that has none
 
@@ -197,8 +199,9 @@ class Recording(_Walk):
 
     def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
         x = named.pop("input")
-        named.pop("inplace", None)
+        inplace = named.pop("inplace", False)
         named["training"] = True
+        self._refuse_overwritten(x)
         # What it multiplies with; the alpha forms also add something.
         if func in (F.alpha_dropout, F.feature_alpha_dropout):
             state = torch.get_rng_state()
@@ -212,9 +215,27 @@ class Recording(_Walk):
             self.noise.append(mask)
             out = x * mask
         self.calls.append(Call(func, (x,), {}, out, noise=mask))
+        if inplace:  # x stays as it was, for the patches; so nobody may read it again
+            self._overwritten[x.untyped_storage().data_ptr()] = x
         return out
 
+    def _refuse_overwritten(self, *values: Any) -> None:
+        if self._overwritten and any(
+            isinstance(t, Tensor) and t.untyped_storage().data_ptr() in self._overwritten
+            for t in _flat(values)
+        ):
+            raise ValueError(
+                "the input of a dropout with inplace=True is read again after it, which unit "
+                "probes do not follow; use inplace=False and the dropout's output"
+            )
+
+    def finish(self, output: Any) -> None:
+        """The pass has been made, with this output."""
+        self._refuse_overwritten(*tree_leaves(output))
+        self.output = output
+
     def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._refuse_overwritten(args, tuple(kwargs.values()))
         if func in POOLS and not kwargs.get("return_indices") and len(args) < 7:
             out, winners = func(*args, **{**kwargs, "return_indices": True})
             self.calls.append(Call(func, args, kwargs, out, winners=winners))
@@ -243,6 +264,7 @@ class Recording(_Walk):
         batch = normalises_batch(func, named)
         if not parameters and not batch:
             return self.other(func, args, kwargs)
+        self._refuse_overwritten(args, tuple(kwargs.values()))
         statistics = _statistics(named["input"], named.get("eps", 1e-5)) if batch else None
         out = func(*args, **kwargs)
         self.seen |= {p.name for p in parameters.values()}

@@ -143,6 +143,12 @@ class UnitGradient:
                 f"closure must be objective(inputs, target) of this objective, got {closure!r}"
             )
         parameters = {name: p for name, p in objective.model.named_parameters() if p.requires_grad}
+        for name, p in parameters.items():
+            if p.is_complex():
+                raise ValueError(
+                    f"parameter {name} is complex ({p.dtype}), which unit probes do not know; make "
+                    "it two real parameters, or freeze it with requires_grad_(False)"
+                )
         losses = contributions(objective.loss_fn, self.sample_losses)
         batch = Batch(
             objective.model, objective.loss_fn, losses, parameters, closure.inputs,

@@ -9,7 +9,7 @@ import torch
 from ..errors import EngineWarning
 from ..parts.warn import warn
 from .batch import Batch
-from .checks import Coupled, moved, problem_with
+from .checks import Coupled, moved, problem_with, refuse_difference
 from .layers import Layer, layers_of
 from .probing import Probing
 from .tape import Nudges
@@ -30,6 +30,9 @@ class Verified:
         batch.unchained = self.unchained
         layers, without = self._found(batch)
         unknown = [layer for layer in layers if layer.key not in self._problems]
+        if unknown:
+            self.checks += 1
+            refuse_difference(batch)
         for layer in unknown:
             self._verify(batch, layer, probing)
         if unknown:
@@ -43,6 +46,7 @@ class Verified:
             for layer in layers
             if not layer.parameters or any(name not in without for name in layer.parameters)
         ]
+        _refuse_unpulled(batch, sound)
         return sound, without
 
     def _read_unseen(self, batch: Batch) -> list[str]:
@@ -121,3 +125,16 @@ class Verified:
         self._problems, self._layouts = dict(state["problems"]), dict(state["layouts"])
         self._matters = dict(state["matters"])
         self.unchained = set(state["unchained"])
+
+
+def _refuse_unpulled(batch: Batch, sound: list[Layer]) -> None:
+    """Statistics are held in a replay: what they do must be known of each batch norm by itself."""
+    known = {site for layer in sound if len(layer.calls) == 1 for site in layer.sites}
+    for i, site in enumerate(batch.recording.sites):
+        if site.statistics is not None and i not in known:
+            names = ", ".join(p.name for p in site.parameters.values()) or "without parameters"
+            raise ValueError(
+                f"a batch norm in train mode ({names}) is called twice, or has no unit rule, so "
+                "what its statistics do is not known; use one module for each call, model.eval(), "
+                "cocd.CoCD or cocd.AutoCoCD"
+            )
