@@ -104,6 +104,14 @@ def test_a_wide_radius_sees_past_ripples():
     assert result.fun < 0.05 * rastrigin(x0)
 
 
+def test_lines_at_random_lead_on_from_a_kink():
+    def fun(x):
+        return float(abs(10 * (x[1] - x[0] ** 2)) + abs(1 - x[0]))
+
+    ends = [cocd.minimize(fun, [-1.2, 1.0], maxfev=20_000, rng=seed).fun for seed in range(5)]
+    assert np.median(ends) < 0.3  # without them 0.73
+
+
 # --- success -------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .methods.rule import Points, Rule, Vector
 
-VERSION = 2  # of the saved state
+VERSION = 3  # of the saved state
 
 RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOPPED = -1, 0, 1, 2, 3, 4, 5, 99
 

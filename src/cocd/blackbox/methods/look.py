@@ -3,6 +3,7 @@
 A first sweep has a radius of its own for each coordinate, drawn about the `width` asked for. Where
 a value has risen far less than the curvature at the minimum foretells, there may be a valley
 nearby: those coordinates are looked at a few times more, closer and closer to the lowest value.
+Lines at random come before it: at a kink no coordinate and no slope may lead down.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from .surface import Surface
 _ROUNDS = 6  # the first sweep, and looks at what is promising
 _LITTLE = 0.1  # of the rise that the curvature foretells: less than that is promising
 _MANY = 0.25  # promising looks a coordinate: a landscape full of valleys
+_LINES = 5  # at random, each with a radius of its own between
+_NEAR = (-3.0, -0.5)  # these powers of ten, of the scale
 _SPREAD = 0.35  # of the radius, in the first look; it halves with each
 
 
@@ -43,6 +46,10 @@ class Look:
         # Both sides of each coordinate: where to look next, and the lowest there and where.
         self._index = np.tile(np.arange(n), 2)
         self._next = np.concatenate([x + radii, x - radii])
+        k = _LINES if c.any() else 0  # a plateau has no kinks
+        lines = 10 ** rng.uniform(*_NEAR, (k, 1)) * rng.standard_normal((k, n))
+        lines *= surface.scales(x)
+        self._near = surface.inside(x + np.concatenate([lines, -lines]))
         self._found = np.concatenate([x, x])
         self._value = np.full(2 * n, np.inf)
         self._fit()
@@ -54,12 +61,17 @@ class Look:
 
     def ask(self, limit: int | None) -> Points:
         """The minimum and the looks of a round, or nothing."""
-        if limit is not None and limit < 1 + len(self._index):
+        if limit is not None and limit < 1 + max(len(self._index), len(self._near)):
             return np.empty((0, len(self.x)))
+        if len(self._near):
+            return self._near
         return Probes(self.x, self._index, self._next)
 
     def tell(self, values: Vector) -> None:
         """Keep what is promising."""
+        if len(self._near):
+            self._nearby(values)
+            return
         seen = np.where(np.isfinite(values[1:]), values[1:], np.inf)
         better = seen < self._value
         self._value = np.where(better, seen, self._value)
@@ -82,6 +94,16 @@ class Look:
         self._next = self._found + away * spread * self._rng.uniform(-1, 1, len(away))
         self._fit()
 
+    def _nearby(self, values: Vector) -> None:
+        """From a lower point nearby, if there is one."""
+        seen = np.where(np.isfinite(values), values, np.inf)
+        k = int(seen.argmin())
+        if seen[k] < self.f:
+            self.lowest, self.where = float(seen[k]), self._near[k].copy()
+            self.done = "a point nearby is lower"
+            self.steps += 1
+        self._near = self._near[:0]
+
     # --- saving --------------------------------------------------------------------------------
 
     _FIELDS = ("x", "f", "steps", "skipped", "done", "lowest", "where", "rippled", "_c")
@@ -89,11 +111,12 @@ class Look:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs."""
-        return fields(self, (*self._FIELDS, *self._LISTS))
+        return fields(self, (*self._FIELDS, *self._LISTS, "_near"))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)
+        self._near = np.array(state["_near"], dtype=np.float64).reshape(-1, len(self.x))
         index = np.array(state["_index"])
         rest = [np.array(state[name], dtype=np.float64) for name in self._LISTS[1:]]
         n = len(self.x)
