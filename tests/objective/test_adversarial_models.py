@@ -340,6 +340,29 @@ def written_through_a_view(m, x):
 
 
 @adversary(falls_back=True)
+def written_through_a_view_and_read_alone(m, x):
+    h = m.a(x)
+    out = m.b(torch.tanh(h))
+    h[:, 1:3].mul_(3)
+    return out + torch.sin(h)[:, 1:3]
+
+
+@adversary(falls_back=True)
+def written_through_a_view_and_read_by_a_layer(m, x):
+    h = m.a(x)
+    out = m.b(torch.tanh(h))
+    h[:, 1:3].mul_(3)
+    return out + nn.Tanh()(h)[:, 1:3]
+
+
+@adversary(falls_back=True)
+def given_written_through_a_view_and_read_alone(m, x):
+    held = torch.zeros(len(x), 5, dtype=x.dtype)
+    held[:, 1:3].copy_(m.a(x)[:, 1:3])
+    return m.b(torch.tanh(m.a(x))) + torch.sin(held)[:, 1:3]
+
+
+@adversary(falls_back=True)
 def row_taken_before_it_is_filled(m, x):
     out = torch.zeros(2, *x.shape[:1], 5, dtype=x.dtype)
     first = out[0]

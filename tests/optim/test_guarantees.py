@@ -1,12 +1,15 @@
 """A step that fails leaves no trace, and a perturbed weight comes back bit for bit."""
 
+import contextlib
 import signal
 import threading
+import warnings
 
 import pytest
 import torch
 from helpers import Raising, flat, frozen, parameters, quadratic, world
 from torch import nn
+from torch.nn import functional as F
 
 import cocd
 from cocd import baselines
@@ -223,3 +226,67 @@ def test_steps_can_be_taken_outside_the_main_thread():
     thread.start()
     thread.join()
     assert x.tolist() == pytest.approx([0.5, 0.5])
+
+
+# --- a forward that writes its own weights -----------------------------------------------
+
+
+class Embedded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.b = nn.Embedding(9, 4, max_norm=0.7), nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        return self.b(self.e(tokens).tanh().sum(1))
+
+
+class Normalised(nn.Module):
+    def __init__(self, assign):
+        super().__init__()
+        self.e, self.b, self.assign = nn.Linear(3, 4), nn.Linear(4, 3), assign
+
+    def forward(self, tokens):
+        if self.assign:
+            self.e.weight.data = F.normalize(self.e.weight.data)
+        else:
+            with torch.no_grad():
+                self.e.weight.copy_(torch.renorm(self.e.weight, 2, 0, 0.5))
+        return self.b(self.e(tokens.double()).tanh())
+
+
+@pytest.mark.parametrize("how", ["closure", "traced", "directions", "fails"])
+@pytest.mark.parametrize("build", [Embedded, lambda: Normalised(True), lambda: Normalised(False)])
+def test_probes_leave_weights_that_the_forward_writes_as_one_evaluation_does(build, how):
+    torch.manual_seed(0)
+    model, x = build().double(), torch.arange(18).view(6, 3) % 9
+    loss_fn = lambda output, target: (output - target).square().mean()  # noqa: E731
+    for _ in range(3):  # until the forward finds its weights as it wants them
+        own = loss_fn(model(x), 1.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    n = sum(p.numel() for p in model.parameters())
+    if how == "directions":
+        optimizer = baselines.MeZO(model.parameters(), lr=0.0, eps=0.1)
+    else:
+        optimizer = cocd.CoherentGradient(model.parameters(), eps=0.1, compute_budget=n)
+    run = getattr(optimizer, "step", optimizer)
+    losses = []
+
+    def closure():
+        losses.append(loss_fn(model(x), 1.0))
+        if how == "fails" and len(losses) == 5:
+            raise KeyError
+        return losses[-1]
+
+    traced = cocd.trace(model, loss_fn) if how == "traced" else None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with contextlib.suppress(KeyError):
+                loss = run(closure if traced is None else traced(x, 1.0))
+            if how in ("closure", "traced"):
+                torch.testing.assert_close(loss, own.detach(), rtol=1e-14, atol=0)
+    told = [w for w in caught if "writes into parameters" in str(w.message)]
+    if how != "directions":  # whose weights are substituted where they are read
+        assert [w.filename for w in told] == [__file__]
+    for p, old in zip(model.parameters(), before, strict=True):
+        torch.testing.assert_close(p.detach(), old, rtol=1e-14, atol=1e-15)

@@ -103,12 +103,13 @@ def _stacked(
 ) -> list[float]:
     objective = closure.objective
     evaluate.rewind()
-    losses: list[float] = batched_losses(
-        objective.model,
-        {objective._names[id(t)]: stack for t, stack in zip(tensors, stacks, strict=True)},
-        closure.inputs,
-        lambda output: objective.loss(output, closure.target),
-    ).tolist()
+    with evaluate.keeping():
+        losses: list[float] = batched_losses(
+            objective.model,
+            {objective._names[id(t)]: stack for t, stack in zip(tensors, stacks, strict=True)},
+            closure.inputs,
+            lambda output: objective.loss(output, closure.target),
+        ).tolist()
     return losses
 
 

@@ -322,12 +322,13 @@ class TracedLoss(BoundLoss):
                 elsewhere,
             )
         evaluate.rewind()
-        values = batched_losses(
-            objective.model,
-            {name: moved(tensor, moves)},
-            self.inputs,
-            lambda output: objective.loss(output, self.target),
-        )
+        with evaluate.keeping():
+            values = batched_losses(
+                objective.model,
+                {name: moved(tensor, moves)},
+                self.inputs,
+                lambda output: objective.loss(output, self.target),
+            )
         return values - loss
 
     # --- never wrong in silence -------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from math import nan
 from numbers import Real
@@ -25,6 +25,7 @@ from ..objective.closure import bound
 from ..objective.protocol import Closure, LossValue
 from .attributes import Attributes
 from .interrupts import Interrupts
+from .rewritten import Rewritten
 
 _NO_GRAPH = "does not require grad"  # what torch says of backward() under no_grad
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -139,6 +140,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             value = self._call(closure)
         self._random.mark()
         self._buffers.mark()
+        self._buffers.parameters.mark()
         self.first = value.detach().clone() if isinstance(value, Tensor) else value
         return scalar(value)
 
@@ -188,6 +190,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     ) -> list[float]:
         # What is not needed is not even asked: this is all that a probe costs beside itself.
         closure, interrupts = closure or self.closure, self.interrupts
+        if self._buffers.parameters.found:
+            closure = partial(self._unwritten, closure)
         rewind = self._rewinder() if rewinding else None
         inside_autocast = self.inside_autocast
         values: list[float] = []
@@ -214,6 +218,18 @@ class Evaluations(AbstractContextManager["Evaluations"]):
                 if isinstance(points, Generator):
                     points.close()  # which takes back its last move
         return values
+
+    def _unwritten(self, closure: Closure) -> LossValue:
+        with self.keeping():
+            try:
+                return closure()
+            finally:
+                self.interrupts.window = False  # what is restored is restored whole
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """What is evaluated inside does not write parameters, even if the forward does."""
+        parameters = self._buffers.parameters
+        return parameters.kept() if parameters.found else nullcontext()
 
     def _rewinder(self) -> Callable[[], object]:
         more = self._buffers.any or self._random.has_devices
@@ -338,6 +354,7 @@ class _Buffers:
         self._bare: list[nn.Module] = []  # without buffers so far, as most of them
         self._watched: list[_Watched] = []
         self._attributes = Attributes()
+        self.parameters = Rewritten()
 
     def watch(self, module: nn.Module) -> None:
         # With all that stands below it: a forward may write a child's buffers without calling it.
@@ -348,6 +365,7 @@ class _Buffers:
                 self._seen.add(id(child))
                 self.parallel |= isinstance(child, DistributedDataParallel)
                 self._attributes.watch(child)
+                self.parameters.watch(child)
                 if child._buffers:
                     self._watched.append(_Watched(child, _held(child, {})))
                 else:

@@ -165,8 +165,9 @@ class UnitGradient:
                 if not isfinite(loss):
                     raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
                 batch.rewind = evaluate.rewind
-                batch.tell_apart(loss)
-                found = self._probe(batch, evaluate, loss)
+                with evaluate.keeping():
+                    batch.tell_apart(loss)
+                    found = self._probe(batch, evaluate, loss)
                 self._report(found.skipped)
         except BaseException:
             self._generator.set_state(random)

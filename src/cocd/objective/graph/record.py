@@ -103,6 +103,7 @@ class Recording(TorchFunctionMode):
             tensors = tensors_of((*args, *kwargs.values()))
             writes = kind.is_write(args, kwargs)
             if not self._depends(tensors):
+                self._refuse_stale(tensors)
                 if writes:
                     self._forget(tensors_of((kwargs.get("out", args[0] if args else None),)))
                 return func(*args, **kwargs)
@@ -172,6 +173,7 @@ class Recording(TorchFunctionMode):
 
         tensors = tensors_of((*args, *kwargs.values()))
         if not (_has_parameters(module) or self._depends(tensors)):
+            self._refuse_stale(tensors)
             return execute()
         if vars(module).get("inplace", False) and args:
             return self._overwrite(
@@ -271,14 +273,20 @@ class Recording(TorchFunctionMode):
 
     def _refuse_hidden(self, tensor: Tensor) -> None:
         """A tensor of unknown origin must not depend on parameters by ways that were not seen."""
-        if id(tensor) in self._stale or any(_shares(tensor, w) for w in self._written):
-            self._refuse("a tensor is read that was written to by another name")
+        self._refuse_stale([tensor])
         if self.recognised:
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             self._refuse("its forward uses torch.func transforms")
         elif any(_shares(tensor, self.values[i]) for i in set(self._at.values())):
             self._refuse("a tensor is read by a name that no call has given to it")
+
+    def _refuse_stale(self, tensors: list[Tensor]) -> None:
+        """What a tensor holds must not have been written by another name."""
+        if (self._stale or self._written) and any(
+            id(t) in self._stale or any(_shares(t, w) for w in self._written) for t in tensors
+        ):
+            self._refuse("a tensor is read that was written to by another name")
 
     def _refer(self, value: Any) -> Any:
         return Ref(self._position(value)) if isinstance(value, Tensor) else value
