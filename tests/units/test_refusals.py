@@ -197,3 +197,24 @@ def test_parameters_of_unusual_shapes_get_their_slopes(forward, shape):
     torch.manual_seed(0)
     model = Model(forward, w=nn.Parameter(torch.randn(shape)), b=nn.Linear(4, 3))
     check(model, *data())
+
+
+def test_a_pass_of_a_weight_probe_does_not_replace_the_recording():
+    # Forward differences divide what the statistics of another point would add by a tiny step.
+    torch.manual_seed(0)
+    model = Model(
+        lambda self, x: self.b(torch.tanh(self.n(self.a(x * self.w)))),
+        a=nn.Linear(4, 6), n=nn.BatchNorm1d(6, eps=1.0), b=nn.Linear(6, 3),
+        w=nn.Parameter(torch.tensor(0.7)),
+    ).double()  # fmt: skip
+    x, y = data(16)
+    expected = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+    gradient = cocd.UnitGradient(cocd.trace(model, F.mse_loss), eps=1e-6)
+    gradient(gradient.objective(x, y))
+    for p, slope in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.grad, slope, rtol=1e-3, atol=1e-5)
+
+
+def test_one_slope_for_all_units_gets_its_slope():
+    torch.manual_seed(0)
+    check(nn.Sequential(nn.Linear(4, 6), nn.PReLU(), nn.Linear(6, 3)), *data())
