@@ -254,6 +254,18 @@ class Normalised(nn.Module):
         return self.b(self.e(tokens.double()).tanh())
 
 
+@pytest.mark.parametrize("name", ["SPSA", "MeZO", "ZOSGD"])
+def test_a_direction_added_in_place_is_not_taken_for_a_write_of_the_forward(name):
+    model = nn.Linear(3, 4)
+    closure = cocd.trace(model, nn.functional.mse_loss)(torch.ones(2, 3), torch.ones(2, 4))
+    optimizer = getattr(baselines, name)(model.parameters(), lr=0.0, eps=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            optimizer.step(closure)
+    assert not any("writes into parameters" in str(w.message) for w in caught)
+
+
 @pytest.mark.parametrize("how", ["closure", "traced", "directions", "fails"])
 @pytest.mark.parametrize("build", [Embedded, lambda: Normalised(True), lambda: Normalised(False)])
 def test_probes_leave_weights_that_the_forward_writes_as_one_evaluation_does(build, how):

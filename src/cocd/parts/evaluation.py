@@ -133,6 +133,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             ) from error
 
     def _first_value(self, closure: Closure) -> float:
+        self._buffers.parameters.begin()
         if self._modules is None and self.bound.modules() is None:
             with _watching(self._buffers):
                 value = self._call(closure)

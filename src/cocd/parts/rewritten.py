@@ -37,6 +37,12 @@ class Rewritten:
                 if tensor is not None and id(tensor) not in self._watched and not is_lazy(tensor):
                     self._watched[id(tensor)] = tensor, module, _mark(tensor)
 
+    def begin(self) -> None:
+        """The first evaluation comes now: what was written before it is not its doing."""
+        with _itself():
+            for tensor, owner, _ in list(self._watched.values()):
+                self._watched[id(tensor)] = tensor, owner, _mark(tensor)
+
     def mark(self) -> None:
         """The first evaluation is over."""
         with _itself():
