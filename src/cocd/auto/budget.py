@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import hypot, isfinite
 from typing import Any
 
+from ..parts.types import State
 from .config import AutoConfig
 from .move import Move
 
@@ -98,7 +99,7 @@ class Budget:
         if self.boldness <= 1:
             self.age += sweeps
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         seen = [list(pair) for pair in self.seen]
         return {
             "size": self.size,
@@ -109,7 +110,7 @@ class Budget:
         }
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Budget:
+    def from_state(cls, saved: State, config: AutoConfig) -> Budget:
         pairs: list[Any] = saved["seen"]
         seen = [(float(kd), float(d)) for kd, d in pairs]
         return cls(**{**saved, "seen": seen, "config": config})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..parts.evaluation import Evaluations
 from ..parts.layout import Place, gather, put, spot
+from ..parts.types import State
 from .block import Block, Options
 from .direction import Vector
 from .line_search import Found
@@ -70,14 +71,14 @@ class Move(NamedTuple):
         gain = block.at(evaluate, -self.change.numpy()) - loss - block.penalty()
         return gain if isfinite(gain) else None
 
-    def state_dict(self) -> dict[str, Any] | None:
+    def state_dict(self) -> State | None:
         if self.change is None:
             return None
         places = [[t, list(index)] for t, index in self.places]
         return {**self._asdict(), "places": places, "change": self.change.clone()}
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any] | None) -> Move:
+    def from_state(cls, saved: State | None) -> Move:
         if saved is None:
             return cls()
         places = [Place(t, list(index)) for t, index in saved["places"]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp, log, nan
-from typing import Any
 
 import numpy as np
 
+from ..parts.types import State
 from .config import AutoConfig
 from .direction import Vector
 
@@ -106,9 +106,9 @@ class Radius:
                 changed.append(t)
         return changed
 
-    def state_dict(self) -> list[dict[str, Any]]:
+    def state_dict(self) -> list[State]:
         return [asdict(each) for each in self.tensors]
 
     @classmethod
-    def from_state(cls, saved: Sequence[dict[str, Any]], config: AutoConfig) -> Radius:
+    def from_state(cls, saved: Sequence[State], config: AutoConfig) -> Radius:
         return cls([TensorRadius(**each) for each in saved], config)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from ..parts.types import State
 from .config import AutoConfig
 
 _LONGEST = 1e9  # times the reach at first
@@ -35,9 +35,9 @@ class Reach:
     def reset(self) -> None:
         self.value = 1.0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"value": self.value}
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Reach:
+    def from_state(cls, saved: State, config: AutoConfig) -> Reach:
         return cls(float(saved["value"]), config)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan, nan
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from ..errors import RestoreWarning
+from ..parts.types import State
 from ..parts.warn import warn
 from .config import AutoConfig
 
@@ -104,11 +105,11 @@ class Rollback:
             if tensor.requires_grad:
                 tensor.copy_(values)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         plain = {name: value for name, value in vars(self).items() if name != "config"}
         return {**plain, "copy": [values.clone() for values in self.copy]}
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Rollback:
+    def from_state(cls, saved: State, config: AutoConfig) -> Rollback:
         copy = [values.clone() for values in saved["copy"]]
         return cls(**{**saved, "copy": copy, "config": config})

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
-from typing import Any
 
 import numpy as np
 
+from ..parts.types import State
 from .config import AutoConfig
 from .direction import Vector
 
@@ -114,12 +114,12 @@ class Scales:
         self.scales, self.sums = [], []
         self.sweep = max(self.config.compared_from, sweep)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         sums = [list(each) for each in self.sums]
         return {"scales": list(self.scales), "sweep": self.sweep, "sums": sums}
 
     @classmethod
-    def from_state(cls, saved: dict[str, Any], config: AutoConfig) -> Scales:
+    def from_state(cls, saved: State, config: AutoConfig) -> Scales:
         sums = [list(each) for each in saved["sums"]]
         return cls(list(saved["scales"]), int(saved["sweep"]), sums, config)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NonFiniteLoss
+from ..parts.types import State
 from .arguments import (
     check_bounds,
     check_limit,
@@ -290,7 +291,7 @@ class AskTell:
 
     # --- saving --------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything a resumed search needs, partial answers included: data alone, copied."""
         return {
             "version": VERSION,
@@ -308,7 +309,7 @@ class AskTell:
             "phase": None if self._phase is None else self._phase.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where a saved search stopped; a state of another problem is refused whole.
 
         The limits (`maxfev`, `maxiter`) are this object's: a search that ended at lower ones goes

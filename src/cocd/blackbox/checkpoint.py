@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ..parts.types import State
+
 _FORMAT = "cocd checkpoint"
 _VERSION = 1
 _ARRAY = "array:"  # a string that stands for an array; other strings get a mark of their own
 _TEXT = "text:"
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
+def save(path: Path, state: State) -> None:
     """Write a tree of numbers, strings, lists, dicts and arrays, atomically.
 
     The new file replaces the old one only when it is complete and on the disk, so that whoever
@@ -39,7 +41,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
         raise
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> State:
     """Read it; one sentence, and nothing else, for a file that is damaged or another thing."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import NonFiniteLoss
 from ..parts.interrupts import Interrupts
+from ..parts.types import State
 from ..parts.warn import warn
 from . import checkpoint as files
 from .arguments import check_seconds
@@ -258,7 +259,7 @@ class _Run:
         result.failures = list(self._answers.reasons.items())
         return result
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> State:
         answers = self._answers
         return {
             "search": self._search.state_dict(),

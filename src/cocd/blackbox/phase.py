@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..parts.types import State
 from .methods.rule import Points, Rule, Vector
 
 VERSION = 3  # of the saved state
@@ -57,7 +58,7 @@ class Phase(NamedTuple):
         values[rows], told[rows] = new, True
         return self._replace(values=values, told=told)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The answers; the points come from the rule again."""
         return {
             "limit": self.limit,
@@ -68,7 +69,7 @@ class Phase(NamedTuple):
         }
 
     @classmethod
-    def restored(cls, state: dict[str, Any], rule: Rule) -> Phase:
+    def restored(cls, state: State, rule: Rule) -> Phase:
         """The phase that was saved, of a rule that has been restored."""
         last, limit = bool(state["last"]), state["limit"]
         if limit is not None and not (isinstance(limit, int) and limit >= 0):
@@ -98,7 +99,7 @@ class Books(NamedTuple):
     final: tuple[Vector, float] | None
 
     @classmethod
-    def read(cls, state: dict[str, Any], n: int) -> Books:
+    def read(cls, state: State, n: int) -> Books:
         """From a saved state, with each value looked at."""
 
         def vector(value: Any) -> Vector:
@@ -128,7 +129,7 @@ class Books(NamedTuple):
         )
 
 
-def refuse_state(state: Any, settings: dict[str, Any]) -> None:
+def refuse_state(state: Any, settings: State) -> None:
     """Say in one sentence why a saved state does not fit, if it does not."""
     if not isinstance(state, dict) or "version" not in state:
         raise ValueError("state is not that of a cocd.AskTell")

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..parts.types import State
 from .steps import Gradient, check
 
 
@@ -69,12 +70,12 @@ class Forward:
         module.log("evaluations", float(count))
         return loss
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, checkpoint: State) -> None:
         """Save the estimator, if there is one."""
         if self.gradient is not None:
             checkpoint["cocd_gradient"] = self.gradient.state_dict()
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, checkpoint: State) -> None:
         """Keep the estimator's state until there is one again."""
         self._saved_gradient = checkpoint.get("cocd_gradient")
 

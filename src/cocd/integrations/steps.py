@@ -15,6 +15,7 @@ from ..objective.protocol import Closure
 from ..objective.traced import Objective
 from ..optim.base import ZerothOrder
 from ..optim.coherent_gradient import CoherentGradient
+from ..parts.types import State
 
 Record = dict[str, float | int | str]
 OnStep = Callable[[Record], object]
@@ -28,10 +29,10 @@ class Gradient(Protocol):
     def __call__(self, closure: Any) -> Any:
         """Estimate; returns the loss."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Continue from a saved state."""
 
 
@@ -121,13 +122,13 @@ class Steps:
             if parameter.requires_grad:
                 yield objective.engine_of(name)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Steps made, and the states of the optimizer and the estimator; later steps leave it."""
         gradient = None if self.gradient is None else self.gradient.state_dict()
         optimizer = deepcopy(self.optimizer.state_dict())  # that of torch shares its tensors
         return {"steps": self.steps, "optimizer": optimizer, "gradient": gradient}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where a saved run stopped."""
         self.optimizer.load_state_dict(state["optimizer"])
         if self.gradient is not None:

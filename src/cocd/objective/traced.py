@@ -11,6 +11,7 @@ from torch import nn
 
 from ..errors import EngineWarning
 from ..parts.evaluation import walk
+from ..parts.types import State
 from ..parts.validation import check_choice
 from ..parts.warn import warn
 from . import losses
@@ -41,7 +42,7 @@ class Record:
     held: dict[tuple[int, ...], int] = field(default_factory=dict)
     reason: str = ""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All but measured times; the bytes decide how many probes are taken at a time."""
         peak = None if self.plan is None else self.plan.peak
         return {
@@ -53,7 +54,7 @@ class Record:
             "held": [[list(places), size] for places, size in self.held.items()],
         }
 
-    def restored(self, saved: dict[str, Any]) -> Record:
+    def restored(self, saved: State) -> Record:
         """This record, chosen for the same parameter, as it was saved."""
         same = self.engine == saved["engine"]
         record = self if same else Record(str(saved["engine"]), reason=str(saved["reason"]))
@@ -136,7 +137,7 @@ class Objective:
         self._scratch = Scratch()
         self._mark: tuple[Any, ...] = ()
         self._told: set[str] = set()  # reasons that a warning has named
-        self._loaded: dict[str, Any] | None = None  # until the first pass after it
+        self._loaded: State | None = None  # until the first pass after it
         self._follow_model()
 
     def __call__(self, inputs: Any, target: Any = None) -> TracedLoss:
@@ -166,7 +167,7 @@ class Objective:
 
     # --- saving ---------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """What a resumed run needs to go on bit for bit, beside the model's and the optimizer's.
 
         Engines agree to rounding alone, so a resumed run must not choose them again, nor check
@@ -190,7 +191,7 @@ class Objective:
             **{key: now[key] for key in ("traced", "untraceable", "records")},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Go on as the objective did whose state this is; its model has the same parameters."""
         if not isinstance(state, dict) or state.get("version") != _VERSION:
             raise ValueError(f"state must be what Objective.state_dict gave, got {state!r:.80}")

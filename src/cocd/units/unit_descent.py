@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
+from ..parts.types import State
 from ..parts.validation import check_count
 from .unit_gradient import UnitGradient
 
@@ -89,7 +90,7 @@ class UnitDescent(AdamW):
         along = max(1, round(passes / max(1, gradient.layers)))
         gradient.directions = None if passes >= gradient.units else along
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         return {
             **super().state_dict(),
@@ -98,7 +99,7 @@ class UnitDescent(AdamW):
             "begun": self._begun,
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Continue where a saved run stopped."""
         super().load_state_dict({k: state_dict[k] for k in ("state", "param_groups")})
         self.gradient.load_state_dict(state_dict["gradient"])

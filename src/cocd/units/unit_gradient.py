@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import NonFiniteLoss, NonFiniteWarning
 from ..parts.evaluation import Evaluations
+from ..parts.types import State
 from ..parts.validation import (
     NONFINITE,
     check_choice,
@@ -266,7 +267,7 @@ class UnitGradient:
             for row in rows
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs, copied."""
         return {
             "version": _VERSION,
@@ -280,7 +281,7 @@ class UnitGradient:
             "warned": self._warned,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where a saved run stopped."""
         if state.get("version") != _VERSION:
             raise ValueError(

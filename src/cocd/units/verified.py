@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..errors import EngineWarning
+from ..parts.types import State
 from ..parts.warn import warn
 from .batch import Batch
 from .checks import Coupled, moved, problem_with, refuse_difference
@@ -111,7 +110,7 @@ class Verified:
         allowed = 1e-2 * slow.abs().max() + noise * batch.base.abs().max()
         return bool(((fast - slow).abs().max() <= allowed) | ~slow.isfinite().all())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {
             "checks": self.checks,
             "problems": dict(self._problems),
@@ -120,7 +119,7 @@ class Verified:
             "unchained": sorted(self.unchained),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.checks = int(state["checks"])
         self._problems, self._layouts = dict(state["problems"]), dict(state["layouts"])
         self._matters = dict(state["matters"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...parts.types import State
 from ..radius import MEASUREMENTS, TABLE, measuring_points, relative_noise
 from .averaging import Averaging
 from .continuation import Continuation
@@ -181,7 +182,7 @@ class Auto:
         *("_first", "_best", "_lowest", "_bend"),
     )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         stage = self._stage
         return {
@@ -194,7 +195,7 @@ class Auto:
             "stage": None if stage is None else [type(stage).__name__, stage.state_dict()],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)
         B = state["B"]

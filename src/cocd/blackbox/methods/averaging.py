@@ -8,10 +8,9 @@ the noise, so that slopes are as exact as the noise allows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...parts.types import State
 from ..sides import Sides
 from .pairs import Pairs
 from .rule import Points, Vector
@@ -88,12 +87,12 @@ class Averaging:
 
     _FIELDS = ("x", "f", "steps", "skipped", "c", "_seen", "_turns", "_d", "began")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         at = [self.at[0].copy(), self.at[1]]
         return {**fields(self, self._FIELDS), "at": at, "pairs": self.pairs.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)
         self.pairs.load_state_dict(state["pairs"])

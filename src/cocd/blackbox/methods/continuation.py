@@ -7,10 +7,9 @@ left is followed by steps without comparisons of values (those see the ripples) 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...parts.types import State
 from ..sides import Sides
 from .rule import Points, Vector
 from .saving import fields, restore
@@ -70,10 +69,10 @@ class Continuation:
 
     _FIELDS = ("x", "f", "steps", "skipped", "done", "_size", "_width", "_c", "_seen", "_radii")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         return fields(self, self._FIELDS)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)

@@ -15,6 +15,7 @@ import numpy as np
 from ...auto.direction import scaled
 from ...auto.line_search import Length, Search
 from ...errors import NonFiniteLoss
+from ...parts.types import State
 from ...schedules import Cyclic
 from ..radius import ROUNDING
 from ..sides import Sides
@@ -285,7 +286,7 @@ class Descent:
         ),
     )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         return {
             **fields(self, self._FIELDS),
@@ -298,7 +299,7 @@ class Descent:
             "search": search_state(self._search),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)
         n = len(self.x)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...parts.types import State
 from ..radius import scales
 from .rule import Box, Points, Settled, Vector
 
@@ -103,10 +104,10 @@ class Evolution:
         around = self.x + scales(self.x, None) * self._rng.standard_normal(len(self.x))
         return around if self._box is None else np.clip(around, *self._box)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Refused."""
         raise ValueError("method='cma' cannot be saved: leave checkpoint out, or use 'auto'")
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Refused."""
         self.state_dict()

@@ -8,10 +8,9 @@ Lines at random come before it: at a kink no coordinate and no slope may lead do
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...parts.types import State
 from .rule import Points, Probes, Vector
 from .saving import fields, restore
 from .surface import Surface
@@ -109,11 +108,11 @@ class Look:
     _FIELDS = ("x", "f", "steps", "skipped", "done", "lowest", "where", "rippled", "_c")
     _LISTS = ("_index", "_next", "_found", "_value")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         return fields(self, (*self._FIELDS, *self._LISTS, "_near"))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         restore(self, state, self._FIELDS)
         self._near = np.array(state["_near"], dtype=np.float64).reshape(-1, len(self.x))

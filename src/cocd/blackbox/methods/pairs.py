@@ -7,11 +7,10 @@ nothing about is scaled by the curvature along the coordinates.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ...parts.types import State
 from .rule import Vector
 
 MOST = 6  # pairs that are remembered: more are too old where curvature changes
@@ -63,11 +62,11 @@ class Pairs:
             r += (a - float(y @ r) / product) * s
         return np.asarray(-r * free)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Both halves."""
         return {"s": self._s.copy(), "y": self._y.copy()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """As they were saved."""
         s, y = (np.array(state[name], dtype=np.float64) for name in ("s", "y"))
         shape = (len(s), self._s.shape[1])

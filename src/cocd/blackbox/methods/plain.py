@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from ...errors import NonFiniteLoss
 from ...parts.layout import Layout
 from ...parts.memory import Memory
+from ...parts.types import State
 from ...parts.update import descend, descend_whole
 from ...schedules import Cyclic
 from ..radius import MEASUREMENTS, measuring_points, radii, relative_noise
@@ -146,7 +145,7 @@ class Plain:
 
     # --- saving --------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs."""
         return {
             "x": self.x.copy(),
@@ -160,7 +159,7 @@ class Plain:
             "signs": None if self._signs is None else self._signs.copy(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue where another one stopped."""
         self.x[:] = state["x"]
         self.nit, self.skipped = int(state["nit"]), int(state["skipped"])

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...parts.types import State
+
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -158,7 +160,7 @@ class Rule(Protocol):
         rule cannot go on; the run ends there.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that a resumed run needs: numbers, strings, lists, dicts, NumPy arrays; copied."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: State) -> None: ...

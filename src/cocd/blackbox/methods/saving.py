@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from ...auto.line_search import Search
+from ...parts.types import State
 
 
-def fields(owner: object, names: Iterable[str]) -> dict[str, Any]:
+def fields(owner: object, names: Iterable[str]) -> State:
     """The fields `names`, arrays copied."""
     found = {name: getattr(owner, name) for name in names}
     return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
 
-def restore(owner: object, state: dict[str, Any], names: Iterable[str]) -> None:
+def restore(owner: object, state: State, names: Iterable[str]) -> None:
     """Set the fields to what was saved; each keeps its type, arrays their shape and finiteness."""
     for name in names:
         old, new = getattr(owner, name), state[name]
@@ -44,7 +45,7 @@ def numbers(values: Any) -> list[float]:
     return found
 
 
-def search_state(search: Search | None) -> dict[str, Any] | None:
+def search_state(search: Search | None) -> State | None:
     """A line search as data."""
     if search is None:
         return None
@@ -55,7 +56,7 @@ def search_state(search: Search | None) -> dict[str, Any] | None:
     }
 
 
-def search_of(state: dict[str, Any] | None) -> Search | None:
+def search_of(state: State | None) -> Search | None:
     """A line search that was saved."""
     if state is None:
         return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...parts.types import State
 from ..radius import ROUNDING, noise_level, scales
 from ..sides import Sides, sides_of
 from .rule import Box, Probes, Vector
@@ -81,11 +82,11 @@ class Surface:
 
     # --- saving --------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """What was measured."""
         return {"noise": self.noise, "relative": self.relative, "twice": list(self._twice)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """As it was saved."""
         self.noise, self.relative = float(state["noise"]), float(state["relative"])
         self._twice = [float(value) for value in state["twice"]]

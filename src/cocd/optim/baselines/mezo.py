@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind, views
+from ...parts.types import State
 from .direction_method import DirectionMethod, Pair
 from .mezo_log import MeZOLog, Recorder, fingerprint
 from .substitution import Substitution
@@ -138,7 +139,7 @@ class MeZO(DirectionMethod):
 
     # --- saving ---------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         log = None if self._recorder is None else self._recorder.state()
         return {
             **super()._snapshot(),
@@ -147,7 +148,7 @@ class MeZO(DirectionMethod):
             "log": log,
         }
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self._met, self._hidden = set(saved["met"]), set(saved["hidden"])
         self._recorder = None if saved["log"] is None else Recorder(**saved["log"])

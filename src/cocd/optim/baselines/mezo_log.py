@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...parts.types import State
+
 _VERSION = 1
 OPTIONS = ("lr", "eps", "weight_decay")
 
@@ -117,7 +119,7 @@ class Recorder:
         end = fingerprint(parameters)
         return MeZOLog(self.start, end, list(self.trained or ()), steps, options)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Numbers and lists, for a `state_dict`."""
         return {
             "start": self.start,

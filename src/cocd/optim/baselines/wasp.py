@@ -16,6 +16,7 @@ from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.restore import restored
 from ...parts.stop import agrees
+from ...parts.types import State
 from ...parts.update import decay_weights
 from ...parts.validation import check_choice, check_count
 from ..base import ZerothOrder
@@ -184,7 +185,7 @@ class WASP(ZerothOrder):
 
     # --- saving --------------------------------------------------------------------------------
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> State:
         settings = {name: getattr(self, name) for name in ("eps", "basis", "tolerance", "seed")}
         return {
             **super()._snapshot(),
@@ -195,7 +196,7 @@ class WASP(ZerothOrder):
             "next": self._next,
         }
 
-    def _check_snapshot(self, saved: dict[str, Any]) -> None:
+    def _check_snapshot(self, saved: State) -> None:
         super()._check_snapshot(saved)
         for name in ("basis", "seed"):
             if saved[name] != getattr(self, name):
@@ -204,7 +205,7 @@ class WASP(ZerothOrder):
                     f"{name}={getattr(self, name)!r}; build it with the same"
                 )
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.eps, self.tolerance = float(saved["eps"]), float(saved["tolerance"])
         self.compute_budget = saved["compute_budget"]
