@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from cocd_paper import costs, display, listing, plans
+from cocd_paper import costs, display, listing, networks, plans, tasks
 from cocd_paper.cli import main
 from cocd_paper.plans import paper
 from cocd_paper.runner import Progress
@@ -277,6 +277,11 @@ def test_the_plans_are_the_papers() -> None:
     full = next(plans.generate("figure-resnet", tasks=["cifar10-resnet-full"]))
     assert (full.options["compute_budget"], full.options["batch_size"]) == (2048, 128)
     assert (full.steps_per_epoch, full.epochs) == (391, 10)
+    narrow = next(plans.generate("figure-resnet", tasks=["cifar10-resnet-narrow"]))
+    share = 2048 / networks.parameters(tasks.network(full))
+    assert narrow.options["compute_budget"] == round(
+        share * networks.parameters(tasks.network(narrow))
+    )
 
 
 def test_tuned_settings_appear_when_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

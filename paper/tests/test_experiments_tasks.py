@@ -42,6 +42,37 @@ def test_batches_go_on_from_any_position() -> None:
         assert [other.next()[1].tolist() for _ in range(5)] == rest
 
 
+def test_augmented_batches_go_on_from_any_position() -> None:
+    x, y = torch.rand(10, 3, 8, 8), torch.arange(10)
+    batches = tasks.Batches(x, y, 3, seed=1, dtype=torch.float32, augment="crop and flip")
+    batches.next()
+    state = batches.state_dict()
+    rest = [batches.next()[0] for _ in range(5)]
+    other = tasks.Batches(x, y, 3, seed=1, dtype=torch.float32, augment="crop and flip")
+    other.load_state_dict(state)
+    assert all(torch.equal(other.next()[0], one) for one in rest)
+
+
+def test_an_augmented_image_is_the_image_shifted_and_perhaps_mirrored() -> None:
+    images = torch.rand(64, 3, 8, 8)
+    made = data.crop_and_flip(images, torch.Generator().manual_seed(0), margin=2)
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
+    seen = set()
+    for one, image in zip(made, padded, strict=True):
+        found = [
+            (top, left, mirrored)
+            for top in range(5)
+            for left in range(5)
+            for mirrored in (False, True)
+            if torch.equal(
+                one.flip(-1) if mirrored else one, image[:, top : top + 8, left : left + 8]
+            )
+        ]
+        assert len(found) == 1
+        seen.update(found)
+    assert len(seen) > 30  # of 50
+
+
 def test_a_batch_cannot_be_larger_than_the_data() -> None:
     x = torch.zeros(10, 1)
     with pytest.raises(ValueError, match="batch_size must be from 1 to the 10 training rows"):
@@ -76,6 +107,7 @@ def test_seeds_give_weights_and_batches_of_their_own() -> None:
         ({"dtype": "float16"}, "dtype must be one of float32"),
         ({"schedule": "linear"}, "schedule must be 'none', 'cosine' or"),
         ({"momentum": 0.9}, "cocd has no setting 'momentum'"),
+        ({"augment": "mirror"}, "augment must be one of none, crop and flip"),
     ],
 )
 def test_unknown_settings_are_refused(own: dict[str, Setting], said: str) -> None:

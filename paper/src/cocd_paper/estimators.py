@@ -21,6 +21,14 @@ STEPPERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 STEPPER_SETTINGS = ("stepper", "lr", "momentum", "weight_decay")
 
 
+Sample = Callable[[], Callable[[], Any]]  # the loss on some training rows, as a closure
+
+
+def nothing_to_sample() -> Callable[[], Any]:
+    """For a run without data."""
+    raise ValueError("ratios='zo-grasp' looks at training rows, and there are none here")
+
+
 class Estimator(Protocol):
     """What leaves a gradient in `p.grad`."""
 
@@ -39,13 +47,15 @@ class Estimator(Protocol):
 class EstimatedDescent:
     """An estimator and the optimizers that step with its gradient, as one method."""
 
-    def __init__(self, estimator: Estimator, steppers: list[torch.optim.Optimizer]) -> None:
-        self.estimator, self.steppers = estimator, steppers
+    def __init__(
+        self, estimator: Estimator, steppers: list[torch.optim.Optimizer], before: int = 0
+    ) -> None:
+        self.estimator, self.steppers, self.before = estimator, steppers, before
 
     @property
     def evaluations(self) -> int:
-        """Of the objective, so far."""
-        return self.estimator.evaluations
+        """Of the objective, so far, those `before` the first step included."""
+        return self.before + self.estimator.evaluations
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -152,13 +162,29 @@ def steppers(model: nn.Module, options: Mapping[str, Setting]) -> list[torch.opt
     return [STEPPERS[name](model.parameters(), **taken)]
 
 
-def coherent(model: nn.Module, options: Mapping[str, Setting], seed: int) -> cocd.CoherentGradient:
-    """CoCD's estimate; on a random mask where `sparsity` gives the share to leave out."""
-    schedule = None
+ORDERS: dict[str, Callable[[int], cocd.schedules.Schedule]] = {
+    "cyclic": lambda seed: cocd.schedules.Cyclic(),
+    "spread": lambda seed: cocd.schedules.Spread(),
+    "random": lambda seed: cocd.schedules.Random(seed=seed),
+}
+
+
+def coherent(
+    model: nn.Module, options: Mapping[str, Setting], seed: int, sample: Sample
+) -> cocd.CoherentGradient:
+    """CoCD's estimate, in the `order` of coordinates that is named.
+
+    Where `sparsity` gives the share to leave out, on a random mask. Its `ratios` by tensor are
+    "equal", or DeepZero's: "zo-grasp", from `directions` random directions.
+    """
+    name = str(options.get("order", "cyclic"))
+    if name not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {name!r}")
+    schedule = ORDERS[name](seed)
     if "sparsity" in options:
         schedule = cocd.schedules.Masked(
-            cocd.schedules.Cyclic(),
-            [float(options["sparsity"]) if p.ndim > 1 else 0.0 for p in model.parameters()],
+            schedule,
+            _ratios(model, options, seed, sample),
             redraw=int(options.get("redraw", 0)) or None,
             forget=bool(options.get("forget", 0)),
             seed=seed,
@@ -170,3 +196,31 @@ def coherent(model: nn.Module, options: Mapping[str, Setting], seed: int) -> coc
         schedule=schedule,
         **taken,  # type: ignore[arg-type]
     )
+
+
+def _ratios(
+    model: nn.Module, options: Mapping[str, Setting], seed: int, sample: Sample
+) -> list[float]:
+    """The share of each tensor to leave out; biases and BatchNorm are kept whole."""
+    sparsity, kind = float(options["sparsity"]), options.get("ratios", "equal")
+    if kind == "equal":
+        return [sparsity if p.ndim > 1 else 0.0 for p in model.parameters()]
+    if kind != "zo-grasp":
+        raise ValueError(f"ratios must be 'equal' or 'zo-grasp', got {kind!r}")
+    found = cocd.sparsity.zo_grasp(
+        sample(),
+        model.named_parameters(),
+        sparsity=sparsity,
+        directions=int(options["directions"]),
+        seed=seed,
+    )
+    return list(found.values())
+
+
+def looks(options: Mapping[str, Setting]) -> int:
+    """Evaluations before the first step.
+
+    >>> looks({"sparsity": 0.9, "ratios": "zo-grasp", "directions": 192}), looks({})
+    (386, 0)
+    """
+    return 2 * int(options["directions"]) + 2 if options.get("ratios") == "zo-grasp" else 0

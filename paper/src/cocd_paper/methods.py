@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import cocd
 
 from . import estimators, unit_methods
-from .estimators import EstimatedDescent, RateSchedules
+from .estimators import EstimatedDescent, RateSchedules, Sample, nothing_to_sample
 from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
@@ -22,10 +22,14 @@ _AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations", "order")
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
 _ESTIMATED = (
     *estimators.STEPPER_SETTINGS,
-    *("eps", "decay", "compute_budget", "difference", "sparsity", "redraw", "forget"),
+    *("eps", "decay", "compute_budget", "difference", "order"),
+    *("sparsity", "ratios", "directions", "redraw", "forget"),
 )
 # Settings that are not the optimizer's own.
-_OTHERS = ("activation", "batch_size", "dtype", "engine", "inputs", "schedule", "width", "without")
+_OTHERS = (
+    *("activation", "augment", "batch_size", "dtype", "engine", "inputs", "schedule", "width"),
+    "without",
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class Method:
     estimates: bool = False  # fills p.grad for a torch optimizer
 
 
-def _stale(model: nn.Module, options: Mapping[str, Setting], seed: int) -> estimators.Estimator:
+def _stale(
+    model: nn.Module, options: Mapping[str, Setting], seed: int, sample: Sample
+) -> estimators.Estimator:
     budget, decay = int(options["compute_budget"]), float(options["decay"])
     return estimators.StaleGradient(model.parameters(), compute_budget=budget, decay=decay)
 
@@ -121,15 +127,24 @@ def find(name: str) -> Method:
     return METHODS[name]
 
 
-def optimizer(run: Run, model: nn.Module, objective: cocd.Objective | None = None) -> Any:
-    """The run's optimizer. `memory_budget` is a share of all coordinates (the paper's M)."""
+def optimizer(
+    run: Run,
+    model: nn.Module,
+    objective: cocd.Objective | None = None,
+    sample: Sample = nothing_to_sample,
+) -> Any:
+    """The run's optimizer. `memory_budget` is a share of all coordinates (the paper's M).
+
+    `sample` gives the loss on some training rows, for a method that looks before it starts.
+    """
     method, options = find(run.method), run.options
     for name in options:
         if name not in method.takes and name not in _OTHERS:
             raise ValueError(f"settings: {run.method} has no setting {name!r}")
     if method.estimates:
-        estimator = method.build(model, options, run.seed)
-        return EstimatedDescent(estimator, estimators.steppers(model, options))
+        estimator = method.build(model, options, run.seed, sample)
+        steppers = estimators.steppers(model, options)
+        return EstimatedDescent(estimator, steppers, estimators.looks(options))
     chosen: dict[str, Any] = {n: options[n] for n in method.takes if n in options}
     if finds_budget(run) or method.traced:
         del chosen["compute_budget"]  # it is the optimizer's own business

@@ -29,6 +29,7 @@ __all__ = [
     "parameters",
     "resnet20",
     "sarcos_mlp",
+    "small_cnn",
     "wide_mlp",
 ]
 
@@ -89,6 +90,23 @@ def cifar_cnn(*, activation: Activation = nn.Tanh) -> nn.Sequential:
     return _cnn(3, 32, activation)
 
 
+def small_cnn(*, activation: Activation = nn.ReLU) -> nn.Sequential:
+    """About as many weights as DeepZero's small network, with BatchNorm, for 3 x 32 x 32 images.
+
+    Three 3x3 convolutions, each with BatchNorm, max-pooling and an activation, and a linear layer.
+
+    >>> parameters(small_cnn())
+    11910
+    """
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (12, 16, 32):
+        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
+        layers += [activation(), nn.MaxPool2d(2)]
+        channels = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * 4 * 4, 10))
+
+
 def _cnn(channels: int, side: int, activation: Activation) -> nn.Sequential:
     layers: list[nn.Module] = []
     for width in (12, 20, 64):
@@ -112,40 +130,52 @@ def wide_mlp(
 
 
 def resnet20(
-    *, classes: int = 10, activation: Activation = nn.ReLU, shortcut: str = "pad"
+    *,
+    classes: int = 10,
+    activation: Activation = nn.ReLU,
+    shortcut: str = "pad",
+    width: int = 16,
 ) -> ResNet:
     """ResNet-20 for 3 x 32 x 32 images, with BatchNorm: three stages of three blocks.
+
+    The stages have `width`, twice and four times as many channels.
 
     Where the size changes, ``shortcut="pad"`` takes every second pixel and pads the channels with
     zeros (He et al.'s option A), "conv" is a 1x1 convolution with BatchNorm (option B).
 
     >>> parameters(resnet20()), parameters(resnet20(shortcut="conv"))
     (269722, 272474)
+    >>> parameters(resnet20(width=4))
+    17326
     """
-    return ResNet(3, classes, activation, shortcut)
+    return ResNet(3, classes, activation, shortcut, width)
 
 
 class ResNet(nn.Module):
-    """A residual network for small images: stages of 16, 32 and 64 channels, `depth` blocks each.
+    """A residual network for small images: three stages of `depth` blocks.
+
+    The stages have `width`, twice and four times as many channels.
 
     >>> import torch
     >>> ResNet(1, 10, nn.ReLU, "pad")(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
 
-    def __init__(self, depth: int, classes: int, activation: Activation, shortcut: str) -> None:
+    def __init__(
+        self, depth: int, classes: int, activation: Activation, shortcut: str, width: int = 16
+    ) -> None:
         super().__init__()
         if shortcut not in ("pad", "conv"):
             raise ValueError(f"shortcut must be 'pad' or 'conv', got {shortcut!r}")
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), activation()
+            nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), activation()
         )
         blocks: list[nn.Module] = []
-        channels = 16
-        for width in (16, 32, 64):
+        channels = width
+        for outputs in (width, 2 * width, 4 * width):
             for _ in range(depth):
-                blocks.append(_Block(channels, width, activation, shortcut))
-                channels = width
+                blocks.append(_Block(channels, outputs, activation, shortcut))
+                channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)

@@ -23,6 +23,10 @@ SPLIT_SEED = 0
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CHUNK = 1024  # rows of a held-out pass
+AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "none": lambda images, generator: images,
+    "crop and flip": datasets.crop_and_flip,
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ TASKS = {
         Task("sarcos", "sarcos", networks.sarcos_mlp, mse_loss, classify=False),
         Task("mnist", "mnist", networks.mnist_cnn, cross_entropy, classify=True),
         Task("cifar10", "cifar10", networks.cifar_cnn, cross_entropy, classify=True),
+        Task("cifar10-small", "cifar10", networks.small_cnn, cross_entropy, True, "relu"),
         Task("cifar10-resnet", "cifar10", networks.resnet20, cross_entropy, True, "relu"),
         Task("wide-mlp", "", _wide_mlp, mse_loss, classify=False),
         Task("error-bound", "sarcos", _error_bound_mlp, mse_loss, classify=False),
@@ -120,13 +125,27 @@ def _load(dataset: str, split: str, smoke: bool, data: Path | None, inputs: str)
 class Batches:
     """Batches without end: every pass is a new permutation, rows that do not fill one wait.
 
-    The state is where the generator stood before the present permutation, and the position in it.
+    The state is where the generator stood before the present permutation, and the position in it;
+    and where that of `augment` stands, which changes the inputs at random.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, size: int, seed: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        size: int,
+        seed: int,
+        dtype: torch.dtype,
+        augment: str = "none",
+    ) -> None:
         if not 1 <= size <= len(x):
             raise ValueError(f"batch_size must be from 1 to the {len(x)} training rows, got {size}")
         self.x, self.y, self.size, self.dtype = x, y, size, dtype
+        if augment not in AUGMENTATIONS:
+            known = ", ".join(AUGMENTATIONS)
+            raise ValueError(f"augment must be one of {known}, got {augment!r}")
+        self.augment = AUGMENTATIONS[augment]
+        self.changes = torch.Generator().manual_seed(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self._permute(0)
 
@@ -141,16 +160,19 @@ class Batches:
             self._permute(0)
         chosen = self.order[self.position : self.position + self.size]
         self.position += self.size
-        return cast(self.x[chosen], self.dtype), cast(self.y[chosen], self.dtype)
+        x = self.augment(self.x[chosen], self.changes)
+        return cast(x, self.dtype), cast(self.y[chosen], self.dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on with the next batch."""
-        return {"before": self.before.clone(), "position": self.position}
+        changes = self.changes.get_state()
+        return {"before": self.before.clone(), "position": self.position, "changes": changes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state was taken."""
         self.generator.set_state(state["before"])
         self._permute(int(state["position"]))
+        self.changes.set_state(state["changes"])
 
 
 def cast(values: Tensor, dtype: torch.dtype) -> Tensor:

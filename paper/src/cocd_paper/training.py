@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from . import methods, tasks
 from .data import Splits
 from .estimators import EstimatedDescent
 from .runs import Run
+
+SAMPLE = 25  # rows of each class that a method may look at before it starts
 
 
 class Training:
@@ -26,11 +29,12 @@ class Training:
         if not methods.find(run.method).first_order:
             engine = run.options.get("engine")  # as a rule the best there is
             self.objective = cocd.trace(self.model, self.task.loss, engine=engine)  # type: ignore[arg-type]
-        self.optimizer = methods.optimizer(run, self.model, self.objective)
+        self.optimizer = methods.optimizer(run, self.model, self.objective, self._sample)
         self.scheduler = methods.scheduler(run, self.optimizer)
         size = int(run.options["batch_size"])
         self.batches = tasks.Batches(
-            splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)
+            *(splits.train_x, splits.train_y, size, run.seed, tasks.dtype(run)),
+            augment=str(run.options.get("augment", "none")),
         )
         self.tracker = Coherence(self.optimizer) if run.carry else None
         self.steps = 0
@@ -53,6 +57,14 @@ class Training:
             self.scheduler.step()
         self.steps += 1
         return float(loss)
+
+    def _sample(self) -> Callable[[], Any]:
+        """The loss on the first training rows of each class."""
+        x, y = self.splits.train_x, self.splits.train_y
+        labels = range(int(y.max()) + 1)
+        rows = torch.cat([(y == label).nonzero().flatten()[:SAMPLE] for label in labels])
+        assert self.objective is not None  # who samples has no gradients
+        return self.objective(tasks.cast(x[rows], tasks.dtype(self.run)), y[rows])
 
     @property
     def evaluations(self) -> int:

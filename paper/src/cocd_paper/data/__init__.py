@@ -10,12 +10,23 @@ Splits('sarcos', 'generated', 400 + 100 rows of (21,))
 
 from __future__ import annotations
 
+from .augment import crop_and_flip
 from .files import NAMES, DataError
 from .generated import generated
 from .sets import Folder, cifar10, mnist, sarcos
 from .splits import Splits
 
-__all__ = ["NAMES", "DataError", "Splits", "cifar10", "generated", "load", "mnist", "sarcos"]
+__all__ = [
+    "NAMES",
+    "DataError",
+    "Splits",
+    "cifar10",
+    "crop_and_flip",
+    "generated",
+    "load",
+    "mnist",
+    "sarcos",
+]
 
 _LOADERS = {"sarcos": sarcos, "mnist": mnist, "cifar10": cifar10}
 

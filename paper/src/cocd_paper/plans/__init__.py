@@ -15,6 +15,7 @@ from .. import tasks as networks
 from ..runs import Run
 from . import (
     adaptive,
+    deepzero,
     figure_ablation,
     figure_error_bound,
     figure_random,
@@ -44,6 +45,7 @@ PLANS: dict[str, Any] = {
         adaptive,
         units,
         reuse,
+        deepzero,
     )
 }
 
@@ -93,7 +95,7 @@ def generate(
     yield from map(shrink, _thin(made, methods)) if smoke else made
 
 
-_FIXED = ("table-memory", "table-time", "tune", "adaptive", "units", "reuse")
+_FIXED = ("table-memory", "table-time", "tune", "adaptive", "units", "reuse", "deepzero")
 
 
 def _sarcos(task: str) -> bool:
