@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import cocd
+from cocd.schedules import Cyclic, Spread
 
 
 def network(activation=nn.Tanh, dtype=torch.float64, seed=0):
@@ -84,11 +85,11 @@ def test_a_ring_measures_curvature_every_time():
     assert optimizer.evaluations == 12 * (2 * 12 + 3)
 
 
-@pytest.mark.parametrize("order", ["cyclic", "spread"])
+@pytest.mark.parametrize("order", [Cyclic, Spread])
 @pytest.mark.parametrize("way", ["state_dict", "file", "pickle", "deepcopy"])
 def test_a_resumed_run_continues_bit_for_bit(way, order):
     model = network()
-    options = {"max_evaluations": 5_000, "order": order}
+    options = {"max_evaluations": 5_000, "schedule": order()}
     optimizer = cocd.AutoCoCD(model.parameters(), **options)
     train(model, optimizer, 60)
     if way == "pickle":
@@ -113,11 +114,11 @@ def test_a_resumed_run_continues_bit_for_bit(way, order):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(
     ("when", "order"),
-    [(1, "cyclic"), (5, "spread"), (30, "cyclic"), (34, "spread"), (35, "cyclic"), (35, "spread")],
+    [(1, Cyclic), (5, Spread), (30, Cyclic), (34, Spread), (35, Cyclic), (35, Spread)],
 )
 def test_an_exception_leaves_everything_as_it_was(dtype, when, order):
     model = network(dtype=dtype)
-    optimizer = cocd.AutoCoCD(model.parameters(), order=order, compute_budget=16)
+    optimizer = cocd.AutoCoCD(model.parameters(), schedule=order(), compute_budget=16)
     train(model, optimizer, 3)
     before, state = frozen(list(model.parameters())), optimizer.state_dict()
     calls = 0
@@ -138,7 +139,7 @@ def test_an_exception_leaves_everything_as_it_was(dtype, when, order):
 
 
 def _estimate_of(model, optimizer, state):
-    other = cocd.AutoCoCD(model.parameters(), order=optimizer.order, compute_budget=16)
+    other = cocd.AutoCoCD(model.parameters(), schedule=optimizer._template, compute_budget=16)
     other.load_state_dict(state)
     return other.estimate()
 
@@ -173,10 +174,10 @@ def test_groups_schedulers_and_frozen_parameters():
     assert torch.equal(model[0].bias, bias)
 
 
-@pytest.mark.parametrize("order", ["cyclic", "spread"])
+@pytest.mark.parametrize("order", [Cyclic, Spread])
 def test_parameters_that_join_are_trained(order):
     model = network()
-    optimizer = cocd.AutoCoCD(model[0].parameters(), order=order)
+    optimizer = cocd.AutoCoCD(model[0].parameters(), schedule=order())
     train(model, optimizer, 10)
     last = flat(model[2].parameters()).clone()
     optimizer.add_param_group({"params": model[2].parameters()})
@@ -209,14 +210,14 @@ def test_what_explodes_is_put_back():
     assert (x - good).abs().max() < 1 and optimizer.restored == 1
 
 
-@pytest.mark.parametrize("order", ["cyclic", "spread"])
+@pytest.mark.parametrize("order", [Cyclic, Spread])
 def test_any_strides_and_a_traced_objective(order):
     plain, traced = network(), network()
     with torch.no_grad():
         for model in (plain, traced):
             model[0].weight.data = model[0].weight.t().contiguous().t()
     objective = cocd.trace(traced, mse_loss)
-    first, second = (cocd.AutoCoCD(m.parameters(), order=order) for m in (plain, traced))
+    first, second = (cocd.AutoCoCD(m.parameters(), schedule=order()) for m in (plain, traced))
     data = batches()
     for _ in range(40):
         x, y = next(data)
@@ -235,7 +236,8 @@ def test_any_strides_and_a_traced_objective(order):
         ({"compute_budget": 100}, "compute_budget=100 is more than"),
         ({"max_evaluations": 0}, "max_evaluations must be"),
         ({"l2": -1.0}, "l2 must be"),
-        ({"order": "random"}, "order must be"),
+        ({"schedule": "random"}, "schedule must be"),
+        ({"order": "spread"}, r"order='spread' was replaced .* schedule=Spread\(\)"),
     ],
 )
 def test_bad_arguments(options, sentence):
@@ -245,7 +247,7 @@ def test_bad_arguments(options, sentence):
 
 def test_the_spread_order_visits_each_coordinate_once_a_sweep_and_none_beside_another():
     model = network()
-    optimizer = cocd.AutoCoCD(model.parameters(), compute_budget=8, order="spread")
+    optimizer = cocd.AutoCoCD(model.parameters(), compute_budget=8, schedule=Spread())
     seen = []
     optimizer._observers = (lambda block, fresh: seen.append([segment.part for segment in block]),)
     train(model, optimizer, 9)  # 9 * 8 = 72
@@ -265,17 +267,17 @@ def test_the_spread_order_moves_a_function_of_neighbours_further():
         return (x.view(-1, 8).sum(1) - 1).square().sum()
 
     ends = {}
-    for order in ("cyclic", "spread"):
+    for order in (Cyclic, Spread):
         x = torch.zeros(256, dtype=torch.float64, requires_grad=True)
-        optimizer = cocd.AutoCoCD([x], compute_budget=32, order=order)
+        optimizer = cocd.AutoCoCD([x], compute_budget=32, schedule=order())
         for _ in range(8):  # a sweep
             optimizer.step(lambda x=x: loss(x))
         ends[order] = float(loss(x.detach()))
-    assert ends["spread"] < ends["cyclic"]
+    assert ends[Spread] < ends[Cyclic]
 
 
 def test_a_state_of_another_order_is_refused():
     model = network()
-    saved = cocd.AutoCoCD(model.parameters(), order="cyclic").state_dict()
+    saved = cocd.AutoCoCD(model.parameters(), schedule=Cyclic()).state_dict()
     with pytest.raises(ValueError, match="schedule Cyclic, this optimizer has Spread"):
         cocd.AutoCoCD(model.parameters()).load_state_dict(saved)

@@ -52,7 +52,7 @@ class Training:
         return self
 
     def sweeps(self, sweeps):
-        while self.optimizer._swept() < sweeps:
+        while self.optimizer.schedule.done < sweeps:
             self.run(1)
         return self
 
@@ -66,9 +66,9 @@ def test_it_halves_where_all_comes_that_is_promised():
 
 def test_steps_are_shorter_where_nothing_comes():
     found = Training(noise, start=0.0).sweeps(0.9)
-    assert found.optimizer._own_budget.boldness == 1  # not before all has been measured once
+    assert found.optimizer._learned.budget.boldness == 1  # not before all has been measured once
     found.sweeps(4)
-    assert set(found.budgets) == {B} and found.optimizer._own_budget.boldness < 0.9
+    assert set(found.budgets) == {B} and found.optimizer._learned.budget.boldness < 0.9
 
 
 def test_shorter_steps_stay_nearer_to_where_all_batches_agree():
@@ -87,12 +87,12 @@ def test_noise_that_is_small_beside_the_signal_changes_little():
 
 def test_it_is_settled_after_four_sweeps():
     found = Training(noise, start=0.0).sweeps(4)
-    before = copy.deepcopy(found.optimizer._own_budget)
+    before = copy.deepcopy(found.optimizer._learned.budget)
     counted = found.optimizer.evaluations
     found.run(20)  # of the fifth sweep, which measures curvature: two evaluations a coordinate
-    after = found.optimizer._own_budget
+    after = found.optimizer._learned.budget
     assert (after.size, after.boldness, after.seen) == (before.size, before.boldness, before.seen)
-    assert found.optimizer._last.change is None
+    assert found.optimizer._learned.last.change is None
     assert found.optimizer.evaluations - counted == 20 * (2 * B + 3)
 
 
@@ -114,7 +114,7 @@ def test_being_judged_costs_one_evaluation_a_step_and_changes_nothing():
 @pytest.mark.parametrize("budget", [64, 1])
 def test_a_budget_that_is_given_stays(budget):
     found = Training(same, compute_budget=budget).run(100)
-    assert set(found.budgets) == {budget} and found.optimizer._own_budget is None
+    assert set(found.budgets) == {budget} and found.optimizer._learned.budget is None
 
 
 def test_a_short_memory_bounds_it():
@@ -139,10 +139,10 @@ def test_a_budget_written_between_two_steps_stays(steps, wanted):
 
 def test_and_so_does_the_boldness():
     found = Training(noise, start=0.0).sweeps(5)
-    boldness = found.optimizer._own_budget.boldness
+    boldness = found.optimizer._learned.budget.boldness
     found.optimizer.compute_budget = 100
     found.run(10)
-    assert found.optimizer._own_budget.boldness == boldness < 1
+    assert found.optimizer._learned.budget.boldness == boldness < 1
 
 
 def test_groups_of_different_lengths_are_judged_by_their_mean():
@@ -150,7 +150,9 @@ def test_groups_of_different_lengths_are_judged_by_their_mean():
     optimizer = cocd.AutoCoCD([{"params": [x]}, {"params": [y], "lr": 0.5}])
     for _ in range(10):
         optimizer.step(lambda: (x**2).sum() + (y**2).sum())
-    assert all(abs(kd / d - 1) < 0.1 for kd, d in optimizer._own_budget.seen)  # there is no noise
+    assert all(
+        abs(kd / d - 1) < 0.1 for kd, d in optimizer._learned.budget.seen
+    )  # there is no noise
     for _ in range(10):
         optimizer.step(lambda: (x**2).sum() + (y**2).sum())
     assert optimizer.compute_budget == 64
@@ -190,23 +192,23 @@ def test_a_rate_that_warms_up_is_compared_with_what_was_taken():
     slow = Training(loss, start=0.0)
     slow.optimizer.param_groups[0]["lr"] = 0.1
     slow.sweeps(2.5)
-    assert slow.optimizer._own_budget.boldness == 1 > whole.optimizer._own_budget.boldness
+    assert slow.optimizer._learned.budget.boldness == 1 > whole.optimizer._learned.budget.boldness
 
 
 def test_weights_of_half_precision_are_not_judged():
     x = torch.full((N,), 100.0, dtype=torch.bfloat16, requires_grad=True)
     optimizer = cocd.AutoCoCD([x])
-    assert optimizer.compute_budget == 64 and optimizer._own_budget is None
+    assert optimizer.compute_budget == 64 and optimizer._learned.budget is None
 
 
 def test_losses_too_large_to_be_squared_teach_nothing():
     found = Training(lambda x, step: same(x, step) * (1e200 if step > 3 else 1)).run(20)
-    assert len(found.optimizer._own_budget.seen) <= 4 and found.x.isfinite().all()
+    assert len(found.optimizer._learned.budget.seen) <= 4 and found.x.isfinite().all()
 
 
 def test_a_step_that_fails_leaves_no_trace():
     found = Training(same).run(5)
-    before = copy.deepcopy(found.optimizer._own_budget)
+    before = copy.deepcopy(found.optimizer._learned.budget)
     found.optimizer.compute_budget = 100
 
     def fails():
@@ -215,7 +217,7 @@ def test_a_step_that_fails_leaves_no_trace():
     with pytest.raises(RuntimeError, match="no"):
         found.optimizer.step(fails)
     found.optimizer.compute_budget = B
-    assert found.optimizer._own_budget == before
+    assert found.optimizer._learned.budget == before
     found.run(15)
     assert found.optimizer.compute_budget == 64
 
@@ -235,8 +237,8 @@ def test_a_length_of_nothing_is_not_judged():
     found.run(3)
     found.optimizer.param_groups[0]["lr"] = 0.0
     found.run(5)
-    assert len(found.optimizer._own_budget.seen) == 3
-    assert all(torch.tensor(found.optimizer._own_budget.seen).isfinite().flatten())
+    assert len(found.optimizer._learned.budget.seen) == 3
+    assert all(torch.tensor(found.optimizer._learned.budget.seen).isfinite().flatten())
 
 
 def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
@@ -247,7 +249,7 @@ def test_a_loss_that_is_not_finite_where_the_step_began_teaches_nothing():
         return torch.tensor(torch.nan) if torch.equal(found.x, began) else same(found.x, 1)
 
     found.optimizer.step(closure)
-    assert found.optimizer._own_budget.seen == [] and found.x.isfinite().all()
+    assert found.optimizer._learned.budget.seen == [] and found.x.isfinite().all()
 
 
 def test_parameters_that_join_keep_what_was_learned():
@@ -277,7 +279,7 @@ def test_a_resumed_run_goes_on_as_an_uninterrupted_one(how, loss, steps, tmp_pat
         other.optimizer, other.x = kept, kept.param_groups[0]["params"][0]
     whole.run(30), other.run(30)
     assert torch.equal(whole.x, other.x) and whole.budgets[-30:] == other.budgets[-30:]
-    assert whole.optimizer._own_budget == other.optimizer._own_budget
+    assert whole.optimizer._learned.budget == other.optimizer._learned.budget
     assert whole.optimizer.evaluations == other.optimizer.evaluations
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import cocd
 from cocd.auto.rollback import Rollback
+from cocd.schedules import Cyclic, Spread
 
 
 def ones(n, **options):
@@ -23,7 +24,7 @@ def test_another_objective_is_not_taken_for_an_explosion():
     optimizer = cocd.AutoCoCD([x])
     for _ in range(150):
         optimizer.step(lambda: ((x - 0.5) ** 2).mean() + 1)
-    assert optimizer._rollback.copy
+    assert optimizer._learned.rollback.copy
     first = float((x.detach() - target).abs().mean())
     for _ in range(600):
         optimizer.step(lambda: (x - target).abs().mean() + 1)
@@ -132,8 +133,14 @@ def test_a_group_that_joins_after_loading_has_the_saved_rate():
     assert [group["lr"] for group in optimizer.param_groups] == [1.0, 1.0]
 
 
-def test_a_whole_memory_may_be_said():
-    assert cocd.AutoCoCD([ones(4)], memory_budget=4, order="spread").order == "spread"
+def test_a_memory_budget_of_n_may_have_the_spread_order():
+    optimizer = cocd.AutoCoCD([ones(4)], memory_budget=4, schedule=Spread())
+    assert isinstance(optimizer.schedule, Spread) and optimizer.memory_budget == 4
+
+
+def test_the_schedule_is_spread_unless_a_memory_budget_is_given():
+    assert isinstance(cocd.AutoCoCD([ones(4)]).schedule, Spread)
+    assert isinstance(cocd.AutoCoCD([ones(4)], memory_budget=3).schedule, Cyclic)
 
 
 # --- radii and rounding ---------------------------------------------------------------------------
@@ -233,7 +240,7 @@ def test_half_precision_that_joins_is_not_judged_where_the_budget_was_set_by_han
     optimizer.step(lambda: (x**2).sum())
     optimizer.add_param_group({"params": [y]})
     optimizer.step(lambda: (x**2).sum() + (y**2).sum())
-    assert optimizer._own_budget is None and optimizer.compute_budget == 16
+    assert optimizer._learned.budget is None and optimizer.compute_budget == 16
 
 
 # --- memory and modes ----------------------------------------------------------------------------
@@ -241,14 +248,14 @@ def test_half_precision_that_joins_is_not_judged_where_the_budget_was_set_by_han
 
 def test_a_memory_of_all_coordinates_in_the_spread_order_grows_with_them():
     x, y = torch.arange(1.0, 8).requires_grad_(), torch.arange(10.0, 14).requires_grad_()
-    optimizer = cocd.AutoCoCD([x], memory_budget=7, order="spread", compute_budget=7)
+    optimizer = cocd.AutoCoCD([x], memory_budget=7, schedule=Spread(), compute_budget=7)
     optimizer.add_param_group({"params": [y]})
     optimizer.compute_budget = 11
     before = torch.cat([x, y]).detach().clone()
     optimizer.step(lambda: (x**2).sum() / 2 + (y**2).sum() / 2)
     torch.testing.assert_close(optimizer.estimate(), before, rtol=1e-4, atol=1e-4)
     groups = [{"params": [x]}, {"params": [y]}]
-    again = cocd.AutoCoCD(groups, memory_budget=11, order="spread", compute_budget=7)
+    again = cocd.AutoCoCD(groups, memory_budget=11, schedule=Spread(), compute_budget=7)
     again.load_state_dict(optimizer.state_dict())
 
 

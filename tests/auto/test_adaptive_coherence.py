@@ -12,6 +12,7 @@ import cocd
 from cocd.auto.block import Block
 from cocd.auto.scales import Scales
 from cocd.parts.layout import Place
+from cocd.schedules import Cyclic
 
 NOISY, PERSISTENT = 256, 64
 
@@ -45,7 +46,7 @@ class Training:
         return self.noise() + ((self.v - self.lowest) ** 2).sum()
 
     def sweeps(self, sweeps):
-        while self.optimizer._swept() < sweeps:
+        while self.optimizer.schedule.done < sweeps:
             self.optimizer.step(self.loss)
             self.steps += 1
         return self
@@ -78,16 +79,17 @@ def test_the_tensor_whose_slopes_persist_takes_longer_steps_and_the_other_does_n
 
 def test_nothing_is_compared_in_the_first_sweeps_or_after_the_last():
     found = Training().sweeps(2.9)
-    assert found.optimizer.scales == [1, 1] and found.optimizer._scales.sums
+    assert found.optimizer.scales == [1, 1] and found.optimizer._learned.scales.sums
     before = Training(BLIND).sweeps(2.9)
     assert torch.equal(found.v, before.v)  # the search has not been told anything yet
-    settled = found.sweeps(8.5).optimizer._scales.state_dict()
-    assert found.sweeps(12).optimizer._scales.state_dict() == settled
+    settled = found.sweeps(8.5).optimizer._learned.scales.state_dict()
+    assert found.sweeps(12).optimizer._learned.scales.state_dict() == settled
 
 
-def test_in_the_order_of_the_tensors_each_has_a_length_of_its_own_instead():
-    found = Training(order="cyclic").sweeps(9).optimizer
-    assert found.scales == [1, 1] and not found._scales.sums and len(found._lengths) == 2
+def test_in_the_cyclic_order_each_tensor_has_a_length_and_no_scale():
+    found = Training(schedule=Cyclic()).sweeps(9).optimizer
+    assert found.scales == [1, 1] and not found._learned.scales.sums
+    assert len(found._learned.lengths) == 2
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle", "state_dict"])
@@ -133,7 +135,7 @@ def test_what_led_to_an_explosion_is_forgotten():
 def test_a_step_that_fails_has_compared_nothing(call):
     """While it probes, or in the last evaluation of its search."""
     training = Training().sweeps(3.5)
-    before, evaluations = training.optimizer._scales.state_dict(), []
+    before, evaluations = training.optimizer._learned.scales.state_dict(), []
     ahead = copy.deepcopy(training.optimizer)
     twin = Training()
     twin.steps = training.steps
@@ -150,7 +152,7 @@ def test_a_step_that_fails_has_compared_nothing(call):
     closure.calls = 0
     with pytest.raises(RuntimeError, match="simulator"):
         training.optimizer.step(closure)
-    assert training.optimizer._scales.state_dict() == before
+    assert training.optimizer._learned.scales.state_dict() == before
 
 
 def test_what_is_measured_for_the_first_time_is_not_compared():
@@ -159,14 +161,14 @@ def test_what_is_measured_for_the_first_time_is_not_compared():
     training.optimizer.add_param_group({"params": [late]})
     plain, training.loss = training.loss, lambda: plain() + (late**2).sum()
     n = NOISY + PERSISTENT + 20
-    begun = training.optimizer._swept()
-    while training.optimizer._swept() < begun + 0.9:  # every coordinate at most once
+    begun = training.optimizer.schedule.done
+    while training.optimizer.schedule.done < begun + 0.9:  # every coordinate at most once
         training.optimizer.step(training.loss)
         training.steps += 1
-        assert len(training.optimizer._scales.sums) <= 2
+        assert len(training.optimizer._learned.scales.sums) <= 2
     training.sweeps(begun + 1.9)
     assert training.optimizer._schedule.n == n and training.optimizer.scales[2] == 1
-    assert training.optimizer._scales.sums[2][1] > 0
+    assert training.optimizer._learned.scales.sums[2][1] > 0
     assert (late < 2).all()
 
 
@@ -182,8 +184,8 @@ def test_when_most_parameters_join_all_begins_anew():
     training.u.requires_grad_(True)
     training.v.requires_grad_(True)
     optimizer.step(training.loss)
-    begun = optimizer._swept()
-    assert begun < 3 and optimizer._scales.sweep == 4  # a whole sweep later
+    begun = optimizer.schedule.done
+    assert begun < 3 and optimizer._learned.scales.sweep == 4  # a whole sweep later
     _, noisy, persistent = training.sweeps(9).optimizer.scales
     assert persistent > 1 and noisy == 1
 
@@ -230,18 +232,21 @@ def test_scales_are_in_the_order_of_the_parameters_frozen_ones_included():
 def test_after_a_restore_a_whole_sweep_is_not_compared():
     """Slopes of the point that is given up are still in memory."""
     training = Training().sweeps(4.3)
-    training.optimizer._rollback.copy = [training.u.detach().clone(), training.v.detach().clone()]
-    training.optimizer._rollback.lowest = training.optimizer._rollback.loss = 1e3
-    training.optimizer._rollback.rise = 2e3
+    training.optimizer._learned.rollback.copy = [
+        training.u.detach().clone(),
+        training.v.detach().clone(),
+    ]
+    training.optimizer._learned.rollback.lowest = training.optimizer._learned.rollback.loss = 1e3
+    training.optimizer._learned.rollback.rise = 2e3
     with torch.no_grad():
         training.v -= 1e4
     with pytest.warns(cocd.RestoreWarning):
         training.optimizer.step(training.loss)
     assert training.optimizer.restored == 1
     training.sweeps(5.9)
-    assert training.optimizer._scales.sums == [] and training.optimizer.scales == [1, 1]
+    assert training.optimizer._learned.scales.sums == [] and training.optimizer.scales == [1, 1]
     training.sweeps(6.5)
-    assert training.optimizer._scales.sums
+    assert training.optimizer._learned.scales.sums
 
 
 def test_slots_are_on_the_cpu_whatever_the_default_device_is():

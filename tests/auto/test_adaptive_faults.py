@@ -148,7 +148,7 @@ def test_the_curvature_is_kept_on_the_cpu_whatever_the_default_device():
         optimizer = cocd.AutoCoCD([x])
         for _ in range(3):
             optimizer.step(lambda: (x**2).sum())
-    assert {values.device.type for values in optimizer._curvature.tensors} == {"cpu"}
+    assert {values.device.type for values in optimizer._learned.curvature.tensors} == {"cpu"}
 
 
 def test_a_state_of_another_method_is_refused_whole():
@@ -208,16 +208,16 @@ def test_the_part_of_a_step_goes_on_falling_when_a_short_memory_grows():
     for _ in range(40):
         optimizer.step(lambda: (x**2).sum())
     assert optimizer._schedule.done == 10
-    part = optimizer._part()
+    part = optimizer._learned.part(optimizer.schedule.done)
     y = torch.ones(2, requires_grad=True)
     optimizer.add_param_group({"params": [y]})
     optimizer.step(lambda: (x**2).sum() + (y**2).sum())
     assert optimizer._schedule.done == 82 / 10
-    assert optimizer._part() < 1.1 * part
+    assert optimizer._learned.part(optimizer.schedule.done) < 1.1 * part
 
     again = cocd.AutoCoCD([{"params": [x]}, {"params": [y]}], compute_budget=2, memory_budget=4)
     again.load_state_dict(optimizer.state_dict())
-    assert again._part() == optimizer._part()
+    assert again._learned.part(82 / 10) == optimizer._learned.part(82 / 10)
 
 
 END = cocd.AutoConfig(end_sweeps=0.0)
@@ -241,10 +241,10 @@ def test_steps_shrink_at_the_end_only_where_noise_has_limited_many_sweeps():
     for sweeps, shrunk in ((50, False), (150, True)):
         x = torch.ones(4, dtype=torch.float64, requires_grad=True)
         optimizer = cocd.AutoCoCD([x], max_evaluations=4)
-        optimizer._own_budget.age = sweeps
+        optimizer._learned.budget.age = sweeps
         y = x.detach().clone().requires_grad_()
         other = cocd.AutoCoCD([y])
-        other._own_budget.age = sweeps
+        other._learned.budget.age = sweeps
         optimizer.step(lambda x=x: (x**2).sum())
         other.step(lambda y=y: (y**2).sum())
         assert torch.equal(x, y) != shrunk

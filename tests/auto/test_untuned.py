@@ -44,7 +44,7 @@ def test_without_noise_a_step_takes_all_of_what_was_found():
     for _ in range(60):
         optimizer.step(lambda: mse_loss(model(x), y))
     assert optimizer.boldness > 2 and optimizer.compute_budget == 1
-    assert optimizer._own_budget.age < 4 < optimizer._swept()
+    assert optimizer._learned.budget.age < 4 < optimizer.schedule.done
 
 
 def test_raw_inputs_make_radii_narrower():
@@ -117,7 +117,7 @@ def far(seed=0, **options):
 
 
 def adapted(optimizer):
-    return optimizer.radii, optimizer.reach, optimizer.boldness, optimizer._own_budget.age
+    return optimizer.radii, optimizer.reach, optimizer.boldness, optimizer._learned.budget.age
 
 
 def test_a_resumed_run_goes_on_to_the_bit_with_all_that_has_adapted():
@@ -160,7 +160,7 @@ def test_a_copy_that_is_put_back_takes_the_reach_with_it():
     optimizer = cocd.AutoCoCD([x], compute_budget=4)
     for _ in range(60):
         optimizer.step(lambda: (x**2).sum() + 1)
-    optimizer._reach.value = 50.0
+    optimizer._learned.reach.value = 50.0
     with torch.no_grad():
         x += 1e3
     with pytest.warns(cocd.RestoreWarning):

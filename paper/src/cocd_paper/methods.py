@@ -19,6 +19,7 @@ from .runs import Run, Setting
 
 _COORDINATES = ("lr", "eps", "compute_budget", "weight_decay")
 _AUTOMATIC = (*_COORDINATES, "memory_budget", "max_evaluations", "order")
+_ORDERS = {"cyclic": cocd.schedules.Cyclic, "spread": cocd.schedules.Spread}
 _DIRECTIONS = ("lr", "eps", "directions", "weight_decay")
 _ESTIMATED = (
     *estimators.STEPPER_SETTINGS,
@@ -153,6 +154,8 @@ def optimizer(
         chosen["memory_budget"] = max(1, round(float(chosen["memory_budget"]) * n))
     if method.automatic and not method.traced and "weight_decay" in chosen:
         chosen["l2"] = chosen.pop("weight_decay")  # it is a term of the objective there
+    if "order" in chosen:
+        chosen["schedule"] = _ORDERS[chosen.pop("order")]()
     if method.seeded:
         chosen["seed"] = run.seed
     if (part := options.get("without")) is not None:

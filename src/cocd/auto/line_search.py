@@ -25,6 +25,13 @@ class Found(NamedTuple):
     limited: bool = False  # it is the longest one that was allowed
 
 
+def better(found: Found | None, other: Found | None) -> Found | None:
+    """The one with the larger gain."""
+    if found is None or other is None:
+        return found or other
+    return found if found.gain >= other.gain else other
+
+
 def search(
     direction: Direction,
     f0: float,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, SupportsFloat
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar
 
 from torch import Tensor, nn
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..parts.evaluation import Evaluations
 
 LossValue = Tensor | SupportsFloat  # what a closure returns: a scalar tensor or a number
+LossT = TypeVar("LossT", bound=LossValue)  # what one closure returns, and `step` with it
 Closure = Callable[[], LossValue]
 Difference = Literal["central", "forward", "backward"]
 DIFFERENCES: tuple[Difference, ...] = ("central", "forward", "backward")

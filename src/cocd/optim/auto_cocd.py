@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import sqrt
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,32 +14,22 @@ from ..auto.block import Block, Options, is_half, penalty
 from ..auto.budget import Budget, first_budget, least_budget
 from ..auto.config import AutoConfig
 from ..auto.curvature import Curvature
-from ..auto.direction import Direction, propose
-from ..auto.line_search import Found, Length, search
+from ..auto.direction import Direction, Vector, propose
+from ..auto.learned import SAVED, Learned
+from ..auto.line_search import Found, better, search
 from ..auto.move import Move
 from ..auto.probes import Probes
 from ..auto.radius import Radius
-from ..auto.reach import Reach
-from ..auto.rollback import Rollback, Verdict
+from ..auto.rollback import Verdict
 from ..auto.scales import Scales
-from ..objective.protocol import Closure, Difference
+from ..objective.protocol import Difference, LossT
 from ..parts.evaluation import Evaluations
 from ..parts.layout import by_tensor
 from ..parts.probe import probe
 from ..parts.types import Modules, State
-from ..parts.validation import check_choice, check_count
+from ..parts.validation import check_count
 from ..schedules import Cyclic, Schedule, Spread
 from .coordinate import CoordinateMethod
-
-_ORDERS = {"cyclic": Cyclic, "spread": Spread}
-_PARTS: dict[str, type[Reach | Radius | Curvature | Rollback | Scales]] = {
-    "reach": Reach,
-    "radius": Radius,
-    "curvature": Curvature,
-    "rollback": Rollback,
-    "scales": Scales,
-}  # that are there from the beginning, each with its state
-_SAVED = (*_PARTS, "first_lr", "config", "lengths", "budget", "last")
 
 
 class AutoCoCD(CoordinateMethod):
@@ -70,14 +59,12 @@ class AutoCoCD(CoordinateMethod):
             the attribute. Where there are weights of half precision nothing is judged: much of
             what they move by is rounding.
         memory_budget: m, estimates remembered; None for all n.
-        order: "spread", in which the coordinates of a block lie far apart, in all of the tensors,
-            or "cyclic", in which they are neighbours. None is "spread", or
-            "cyclic" where a memory budget is given.
-        schedule: an order of your own, from `cocd.schedules`, in place of `order`.
+        schedule: the order of coordinates, from `cocd.schedules`. None is `Spread()`, in which the
+            coordinates of a block lie far apart, in all of the tensors, or `Cyclic()`, in which
+            they are neighbours, where a memory budget is given.
         max_evaluations: how many evaluations there will be in all. Over the last three tenths of
-            them steps shrink to a fiftieth, if noise has limited them for a hundred sweeps. None:
-            they do not. It is part of `state_dict`; to go on for longer, set the attribute after
-            loading.
+            them steps shrink to a fiftieth, if noise has limited them for a hundred sweeps; not for
+            None. `state_dict` has it; to go on for longer, set the attribute after loading.
         l2: the objective is the loss plus half of this times the parameters' square. (Not
             `weight_decay`, which everywhere here is decoupled from the loss.)
         nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
@@ -98,18 +85,8 @@ class AutoCoCD(CoordinateMethod):
     """
 
     _one_difference = False
-    _whole = (*CoordinateMethod._whole, "max_evaluations", "order", "config")
-    _kept = (
-        *CoordinateMethod._kept,
-        "max_evaluations",
-        "order",
-        "_first_lr",
-        "_config",
-        "_lengths",
-        *(f"_{name}" for name in _PARTS),
-        "_own_budget",
-        "_last",
-    )
+    _whole = (*CoordinateMethod._whole, "max_evaluations", "config")
+    _kept = (*CoordinateMethod._kept, "max_evaluations", "_learned")
 
     def __init__(
         self,
@@ -119,13 +96,13 @@ class AutoCoCD(CoordinateMethod):
         eps: float | None = None,
         compute_budget: int | None = None,
         memory_budget: int | None = None,
-        order: str | None = None,
         schedule: Schedule | None = None,
         max_evaluations: int | None = None,
         l2: float = 0.0,
         nonfinite: str = "skip",
         modules: Modules = None,
         config: AutoConfig | None = None,
+        order: None = None,
     ) -> None:
         config = AutoConfig() if config is None else config
         if not isinstance(config, AutoConfig):
@@ -133,55 +110,43 @@ class AutoCoCD(CoordinateMethod):
         if max_evaluations is not None:
             max_evaluations = check_count("max_evaluations", max_evaluations)
         self.max_evaluations = max_evaluations
-        if order is None:
-            order = "spread" if memory_budget is None else "cyclic"
-        self.order = check_choice("order", order, tuple(_ORDERS))
-        self._first_lr = 1.0 if lr is None else lr
-        self._config = config
-        self._own_budget: Budget | None = None  # None: B was given, and nothing is judged
-        self._know_nothing()
+        if order is not None:
+            raise ValueError(
+                f"order={order!r} was replaced by schedule: pass one of cocd.schedules, such as "
+                "schedule=Spread() or schedule=Cyclic()"
+            )
+        if schedule is None:
+            schedule = Spread() if memory_budget is None else Cyclic()
+        self._learned = Learned(config, 1.0 if lr is None else lr)
         super().__init__(
             params,
-            {
-                "lr": self._first_lr,
-                "eps": config.radius if eps is None else eps,
-                "l2": l2,
-            },
-            compute_budget=compute_budget if compute_budget is not None else 1,
+            {"lr": self._learned.first_lr, "eps": config.radius if eps is None else eps, "l2": l2},
+            compute_budget=1 if compute_budget is None else compute_budget,
             memory_budget=memory_budget,
-            schedule=schedule or _ORDERS[self.order](),
+            schedule=schedule,
             difference="central",
             nonfinite=nonfinite,
             modules=modules,
         )
-        if self._first_lr == 0:
+        if self._learned.first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
-        self._first_lr = float(self._first_lr)  # a tensor would follow the scheduler
-        if self.order != "cyclic" and memory_budget == self._schedule.n:
+        self._learned.first_lr = float(self._learned.first_lr)  # a tensor follows the scheduler
+        if not self._in_tensors and memory_budget == self._schedule.n:
             self._memory.budget = None  # all there are, also when others join
         if compute_budget is None:
             self._begin_budget()
 
-    def _know_nothing(self) -> None:
-        config = self._config
-        self._lengths: dict[int, Length] = {}  # by tensor; of all in one where blocks are spread
-        self._reach = Reach(config=config)
-        self._radius = Radius(config=config)
-        self._curvature = Curvature()
-        self._rollback = Rollback(config=config)
-        self._scales = Scales(config=config)
-        self._last = Move()  # what is to be judged on the next batch
-
     def _begin_budget(self) -> None:
-        self.compute_budget = least_budget(self._config, self._schedule.size, self._memory.m)
-        self._own_budget = Budget(self.compute_budget, config=self._config)
+        self.compute_budget = least_budget(self.config, self._schedule.size, self._memory.m)
+        self._learned.budget = Budget(self.compute_budget, config=self.config)
         self._begin_judging()
 
     def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
         """Forget all that was found out, and slopes as `CoCD.reset` does; parameters stay."""
         super().reset(estimate)
-        self._know_nothing()
-        if self._own_budget is not None:
+        before = self._learned
+        self._learned = Learned(before.config, before.first_lr, budget=before.budget)
+        if before.budget is not None:
             self._begin_budget()
 
     # --- what it found out -----------------------------------------------------------------------
@@ -189,41 +154,42 @@ class AutoCoCD(CoordinateMethod):
     @property
     def config(self) -> AutoConfig:
         """The constants it was built with, or that were loaded."""
-        return self._config
+        return self._learned.config
 
     @property
     def boldness(self) -> float:
         """By what the part of each step is multiplied; 1 where the budget was given."""
-        return 1.0 if self._own_budget is None else self._own_budget.boldness
+        return self._learned.boldness
 
     @property
     def scales(self) -> list[float]:
         """By what each parameter's steps are multiplied: above 1 where its slopes persist."""
-        scales = self._scales.of(range(len(self._tensors)))
-        found = {id(t): float(scale) for t, scale in zip(self._tensors, scales, strict=True)}
-        return [found.get(id(parameter), 1.0) for parameter in self._parameters()]
+        return self._by_parameter(self._learned.scales)
 
     @property
     def radii(self) -> list[float]:
         """The radius of each parameter's probes: its group's `eps`, narrower or wider."""
-        widths = self._radius.of(range(len(self._tensors)))
-        found = {id(t): float(width) for t, width in zip(self._tensors, widths, strict=True)}
-        groups = [(p, group) for group in self.param_groups for p in group["params"]]
-        return [found.get(id(p), 1.0) * float(group["eps"]) for p, group in groups]
+        eps = [float(group["eps"]) for group in self.param_groups for _ in group["params"]]
+        widths = self._by_parameter(self._learned.radius)
+        return [width * own for width, own in zip(widths, eps, strict=True)]
+
+    def _by_parameter(self, part: Scales | Radius) -> list[float]:
+        found = dict(zip(map(id, self._tensors), part.of(range(len(self._tensors))), strict=True))
+        return [float(found.get(id(parameter), 1.0)) for parameter in self._parameters()]
 
     @property
     def reach(self) -> float:
         """How many radii a coordinate moves at most in one step."""
-        return self._reach.value * self._config.reach
+        return self._learned.reach.value * self.config.reach
 
     @property
     def restored(self) -> int:
         """How often parameters from before were put back because the loss had risen so far."""
-        return self._rollback.restored
+        return self._learned.rollback.restored
 
     # --- one step --------------------------------------------------------------------------------
 
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe, scale, search, move; returns the loss at x_t, before the update."""
         with self._evaluating(closure) as evaluate:
             options = self._groups_by_tensor()
@@ -235,13 +201,13 @@ class AutoCoCD(CoordinateMethod):
             found = direction and self._search(evaluate, block, probes.loss, direction)
             move = self._part_of(evaluate, block, better(found, probes.best(block)))
             loss = probes.loss + penalty(self._tensors, options)
-            verdict = self._rollback.check(
+            verdict = self._learned.rollback.check(
                 loss, self._tensors, lambda: evaluate.quickly() + penalty(self._tensors, options)
             )
             evaluate.interrupts.deliver()  # the last moment at which nothing has changed
             self._observe(block, probes, gain, found, block.rounding(evaluate.first))
             self._commit(loss, verdict, move)
-        return evaluate.first
+        return cast(LossT, evaluate.first)
 
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make at most: what it sees decides."""
@@ -255,17 +221,17 @@ class AutoCoCD(CoordinateMethod):
             check_count("max_evaluations", self.max_evaluations)
         segments = self._memory.block(self._prepared(B), B)
         places = by_tensor(segment.part for segment in segments)
-        widths = self._radius.of([place.tensor for place in places])
+        widths = self._learned.radius.of([place.tensor for place in places])
         return Block(self._tensors, places, options, segments, widths)
 
     def _probe(self, evaluate: Evaluations, block: Block) -> Probes:
         """Slopes; and curvature in every fourth sweep, and where it is not known."""
         known = np.full(len(block), np.nan)
         if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
-            known = self._curvature.read(block.places)
-        times, sweep = self._config.one_sided_radius, int(self._schedule.done)
+            known = self._learned.curvature.read(block.places)
+        times, sweep = self.config.one_sided_radius, int(self._schedule.done)
         side: Difference = "forward" if sweep % 2 else "backward"
-        due = sweep % self._config.measure_every == 0 or np.isnan(known[block.moving]).any()
+        due = sweep % self.config.measure_every == 0 or np.isnan(known[block.moving]).any()
         if due or evaluate.inside_autocast or block.is_rough or block.is_lost_at(times):
             times, side = 1.0, "central"
         loss, fresh = probe(
@@ -285,19 +251,18 @@ class AutoCoCD(CoordinateMethod):
 
     def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
         """G, what the move before gained on this batch (8); None where it is not judged."""
-        if self._own_budget is None:
-            return None
-        return self._last.gained(evaluate, self._tensors, options, loss)
+        last = Move() if self._learned.budget is None else self._learned.last
+        return last.gained(evaluate, self._tensors, options, loss)
 
     def _direction(self, block: Block, probes: Probes) -> Direction | None:
         """p, the slopes over their curvatures, within reach."""
-        config = self._config
+        config = self.config
         return propose(
             block.slopes(probes.g),
             block.curvatures(probes.c),
             block.radius,
-            self._reach.value * config.reach * block.radius,
-            block.spread(self._scales.of(block.tensors)),
+            self.reach * block.radius,
+            block.spread(self._learned.scales.of(block.tensors)),
             config.damping,
             config.curvature_floor,
         )
@@ -309,8 +274,8 @@ class AutoCoCD(CoordinateMethod):
         return search(
             direction,
             loss + block.penalty(),
-            self._length(block).value,
-            self._config.rounding * block.rounding(evaluate.first) * abs(loss),
+            self._learned.length(self._length_key(block)).value,
+            self.config.rounding * block.rounding(evaluate.first) * abs(loss),
             lambda s: block.at(evaluate, s * direction.p),
         )
 
@@ -318,9 +283,11 @@ class AutoCoCD(CoordinateMethod):
         """The part rho of what was found that is not the mini-batch's own (6)."""
         if found is None:
             return Move()
-        left = self._left(evaluate)
-        share = self._part() * left * self.boldness
-        rates = block.option("lr") / self._first_lr
+        left = self._learned.left(
+            self._schedule.done, self.evaluations + evaluate.count, self.max_evaluations
+        )
+        share = self._learned.part(self._schedule.done) * left * self.boldness
+        rates = block.option("lr") / self._learned.first_lr
         return Move.along(block, found, share, left, rates)
 
     def _observe(
@@ -336,115 +303,68 @@ class AutoCoCD(CoordinateMethod):
         finite = self._quarantine(block.segments, slopes)
         for observe in self._observers:
             observe(block.segments, slopes)
-        if self.order == "spread" and self._scales.sweep < self._config.compared_until:
-            self._compare(block, probes)
+        learned = self._learned
+        if not self._in_tensors and learned.scales.sweep < self.config.compared_until:
+            learned.compare(block, probes, self._stale(block, probes), self._schedule.done)
         schedule = self._prepared(len(block))  # the same again: nothing has changed since
         if schedule.voids(len(block)):
             self._memory.forget()
         self._memory.write(block.segments, slopes, finite)
         if probes.fresh is not None and self._memory.dense:
             sizes = [tensor.numel() for tensor in self._tensors]
-            self._curvature.observe(block.places, probes.c, sizes)
+            learned.curvature.observe(block.places, probes.c, sizes)
         schedule.advance(len(block))
         self._schedule = schedule
         if found is not None:
-            length = self._lengths[self._whose(block)] = self._length(block)
-            length.observe(found.tried, found.length)
-            self._reach.observe(found.limited)
+            learned.observe_search(self._length_key(block), found)
         lost = probes.lost(block, rounding)
-        changed = self._radius.observe(block.tensors, block.steps(found), lost)
-        self._curvature.forget(changed)  # in another radius it is another one
-        self._judge(len(block), gain)
+        changed = learned.radius.observe(block.tensors, block.steps(found), lost)
+        learned.curvature.forget(changed)  # in another radius it is another one
+        learned.judge(gain, self._schedule.done, len(block), self._schedule.size, self._memory.m)
 
-    def _compare(self, block: Block, probes: Probes) -> None:
-        """With the slopes of a sweep ago, where there were any and steps are not slow by wish."""
+    def _stale(self, block: Block, probes: Probes) -> Vector:
+        """The slopes of a sweep ago; NaN where there were none or steps are slow by wish."""
         fastest = max(float(group["lr"]) for group in self.param_groups)
         stale = self._memory.read(block.segments).numpy()
         stale[np.isnan(probes.known) | (block.option("lr") < fastest)] = np.nan
-        c = np.abs(block.curvatures(probes.c))
-        finite = c[np.isfinite(c)]
-        damping = self._config.damping * float(finite.mean()) if len(finite) else 0.0
-        tensors = block.spread(block.tensors)
-        slopes = block.slopes(stale), block.slopes(probes.g)
-        self._scales.observe(tensors, *slopes, c + damping, self._swept())  # (10)
-
-    def _judge(self, B: int, gain: float | None) -> None:
-        """What the move before gained on this batch decides on B and on boldness."""
-        own, n = self._own_budget, self._schedule.size
-        if own is None:
-            return
-        if own.size != B:  # it was set by hand, and stays so
-            own.set(B, free=False)
-        if gain is not None:
-            own.observe(
-                gain,
-                self._last,
-                part=self._part() * self._last.scale,
-                sweeps=self._swept(),
-                sweep=n / B,
-                least=least_budget(self._config, n, self._memory.m),
-            )
-        own.step(B / n)
+        return stale
 
     def _commit(self, loss: float, verdict: Verdict, move: Move) -> None:
         """Move, or go back to better parameters."""
-        self._rollback.observe(
-            loss, verdict, self._tensors, self._schedule.size / self.compute_budget
-        )
+        learned = self._learned
+        sweep = self._schedule.size / self.compute_budget
+        learned.rollback.observe(loss, verdict, self._tensors, sweep)
         if verdict == "lost":
-            self._rollback.restore(self._tensors)
-            self._scales.reset(int(self._swept()) + 2)  # when no slope is from there
-            self._reach.reset()
-            for length in self._lengths.values():
-                length.value *= 0.5
+            learned.rollback.restore(self._tensors)
+            learned.went_back(self._schedule.done)
             move = Move()
         move.make(self._tensors)
-        own = self._own_budget
-        if own is not None:
+        learned.last = Move()
+        if (own := learned.budget) is not None:
             self.compute_budget = own.size
-        judged = own is not None and own.age < self._config.judged_sweeps
-        self._last = move if judged else Move()
+            if own.age < self.config.judged_sweeps:
+                learned.last = move
 
     # --- how long, how bold ---------------------------------------------------------------------
 
-    def _whose(self, block: Block) -> int:
-        """The length that is meant: one for all tensors in the spread order, else one a tensor."""
-        return block.places[0].tensor if self.order == "cyclic" else 0
+    @property
+    def _in_tensors(self) -> bool:
+        """Whether blocks are of neighbours, which belong to one tensor, mostly."""
+        return isinstance(self._template, Cyclic)
 
-    def _length(self, block: Block) -> Length:
-        """Where the search begins."""
-        config = self._config
-        fresh = Length(self._first_lr, config.length_follow, config.length_shrink)
-        return self._lengths.get(self._whose(block), fresh)
-
-    def _part(self) -> float:
-        """rho, the share of the step that is best on one mini-batch (6)."""
-        return self._config.part / sqrt(1 + self._age() / self._config.part_sweeps)
-
-    def _age(self) -> float:
-        """Sweeps so far in which noise was what limited steps, where that is known."""
-        return self._swept() if self._own_budget is None else self._own_budget.age
-
-    def _swept(self) -> float:
-        """Sweeps so far."""
-        return self._schedule.done
-
-    def _left(self, evaluate: Evaluations) -> float:
-        """1, and along a line to nearly 0 as the last of the announced evaluations are made."""
-        if self.max_evaluations is None or self._age() < self._config.end_sweeps:
-            return 1.0
-        left = 1 - (self.evaluations + evaluate.count) / self.max_evaluations
-        return min(1.0, max(self._config.end_part, left / self._config.end))
+    def _length_key(self, block: Block) -> int:
+        """Which length is meant: that of the tensor, or the one for all of them."""
+        return block.places[0].tensor if self._in_tensors else 0
 
     # --- coordinates that join -----------------------------------------------------------------
 
     def _begin_judging(self) -> None:
         """B as large as it may become, now that there are so many coordinates; then it halves."""
         if any(map(is_half, self._tensors)):  # much of what they move by is rounding
-            self._own_budget = None
-        own = self._own_budget
+            self._learned.budget = None
+        own = self._learned.budget
         if own is not None and own.free and own.size == self.compute_budget:  # not set by hand
-            first = first_budget(self._config, self._schedule.size, self._memory.m)
+            first = first_budget(self.config, self._schedule.size, self._memory.m)
             self.compute_budget = max(self.compute_budget, first)
             own.set(self.compute_budget, free=True)
 
@@ -454,7 +374,7 @@ class AutoCoCD(CoordinateMethod):
         if self._schedule.n > 2 * before or any(map(is_half, self._tensors)):
             self._begin_judging()  # most coordinates are new: what was learned is of the others
         if self._schedule.n > 2 * before:
-            self._scales.reset(int(self._swept()) + 2)
+            self._learned.compare_anew(self._schedule.done)
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -462,17 +382,12 @@ class AutoCoCD(CoordinateMethod):
         return {
             **super()._snapshot(),
             "max_evaluations": self.max_evaluations and int(self.max_evaluations),
-            "first_lr": float(self._first_lr),
-            "config": self._config.state_dict(),
-            "lengths": {str(t): length.value for t, length in self._lengths.items()},
-            **{name: getattr(self, f"_{name}").state_dict() for name in _PARTS},
-            "budget": self._own_budget and self._own_budget.state_dict(),
-            "last": self._last.state_dict(),
+            **self._learned.state_dict(),
         }
 
     def _check_snapshot(self, saved: State) -> None:
         super()._check_snapshot(saved)
-        if missing := [name for name in _SAVED if name not in saved]:
+        if missing := [name for name in SAVED if name not in saved]:
             raise ValueError(
                 f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD of this release"
             )
@@ -481,21 +396,5 @@ class AutoCoCD(CoordinateMethod):
     def _restore(self, saved: State) -> None:
         super()._restore(saved)
         self.max_evaluations = saved["max_evaluations"]
-        self._first_lr = self.defaults["lr"] = float(saved["first_lr"])
-        self._config = config = AutoConfig.from_state(saved["config"])
-        self._lengths = {
-            int(t): Length(value, config.length_follow, config.length_shrink)
-            for t, value in saved["lengths"].items()
-        }
-        for name, part in _PARTS.items():
-            setattr(self, f"_{name}", part.from_state(saved[name], config))
-        budget = saved["budget"]
-        self._own_budget = budget and Budget.from_state(budget, config)
-        self._last = Move.from_state(saved["last"])
-
-
-def better(found: Found | None, other: Found | None) -> Found | None:
-    """The one with the larger gain."""
-    if found is None or other is None:
-        return found or other
-    return found if found.gain >= other.gain else other
+        self._learned = Learned.from_state(saved)
+        self.defaults["lr"] = self._learned.first_lr

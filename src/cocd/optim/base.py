@@ -36,6 +36,11 @@ _KEY = "cocd"  # where it stands in a state_dict's "state"
 class ZerothOrder(Optimizer):
     """A torch optimizer whose closure returns the loss and nothing else.
 
+    `step` returns the batch's loss at x_t, before the update, as the closure returns losses: a
+    tensor (detached) or a number. Methods that evaluate f(x_t) return it. Direction methods
+    evaluate pairs f(x_t + eps u), f(x_t - eps u) instead and return the mean of these, which is
+    f(x_t) to second order in eps and costs no evaluation. Records of trainers call it `loss`.
+
     `evaluations` counts the calls of the objective, those of failed steps included; `checks`
     those made once to see whether the closure is what it seems. `skipped` counts
     estimates that were not stored because a loss was not finite.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 from torch.optim.optimizer import ParamsT
 
-from ..objective.protocol import Closure
+from ..objective.protocol import LossT
 from ..parts.types import Modules
 from ..parts.update import decay_weights, descend, descend_whole
 from ..schedules import Schedule
@@ -79,13 +80,13 @@ class CoCD(CoordinateMethod):
             modules=modules,
         )
 
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe, remember, move; returns the loss at x_t, before the update.
 
         All evaluations come before the first change: after an exception or Ctrl-C parameters,
         memory and position are as they were.
         """
-        return self._run(closure)
+        return cast(LossT, self._run(closure))
 
     def _move(self) -> None:
         memory = self._memory

@@ -6,19 +6,19 @@ of a step are few numbers are they kept in between.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from math import nan
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ...errors import NonFiniteLoss
-from ...objective.protocol import Closure
+from ...objective.protocol import LossT
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.types import Modules, State
@@ -62,11 +62,11 @@ class DirectionMethod(ZerothOrder):
                 "params holds nothing to train: every parameter is empty or has requires_grad=False"
             )
 
-    def step(self, closure: Closure | None = None) -> Any:
-        """Probe `directions` pairs of points, move; returns the mean of their losses.
+    def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
+        """Probe `directions` pairs of points, move; returns the loss at x_t, before the update.
 
-        That is the loss at x_t, before the update, to second order in eps: coordinate methods
-        return it as it is, but here it is not evaluated.
+        That loss is not evaluated: the mean of the pairs' losses estimates it, with an error of
+        second order in eps.
         """
         with self._evaluating(closure) as evaluate, self._drawing():
             seeds, generator = self._seeds()
@@ -87,8 +87,8 @@ class DirectionMethod(ZerothOrder):
         mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
         like = evaluate.first
         if isinstance(like, Tensor) and like.is_floating_point():
-            return torch.full_like(like, mean)
-        return mean
+            return cast(LossT, torch.full_like(like, mean))
+        return cast(LossT, mean)
 
     def next_evaluations(self) -> int:
         """How many evaluations the next step will make: two a direction."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ...basis import Basis, Hadamard, Identity, Rotation
 from ...errors import NonFiniteLoss
-from ...objective.protocol import Closure
+from ...objective.protocol import LossT
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.restore import restored
@@ -100,7 +100,7 @@ class WASP(ZerothOrder):
         self._follow()
         self._budget()
 
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe until slopes agree, move; returns the loss at x_t, before the update."""
         with self._evaluating(closure) as evaluate:
             self._groups_by_tensor()
@@ -113,7 +113,7 @@ class WASP(ZerothOrder):
             self._report_nonfinite(failed, "probes gave a loss that is not finite")
             self._slopes, self._next = slopes, position
             self._move(tensors)
-        return evaluate.first
+        return cast(LossT, evaluate.first)
 
     def estimate(self) -> Tensor:
         """The gradient estimate, flat, in the coordinates of the parameters."""
