@@ -25,10 +25,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .parts.validation import check_count
+from .parts.validation import check_choice, check_count
 
-__all__ = ["Basis", "Hadamard", "Identity", "Rotation"]
+__all__ = ["Basis", "Hadamard", "Identity", "Rotation", "named"]
 
+KINDS = ("identity", "hadamard", "rotation")
 _LARGEST_ROTATION = 10_000  # 800 MB in float64
 
 
@@ -47,6 +48,18 @@ class Basis(Protocol):
 
     def coefficients(self, x: Tensor) -> Tensor:
         """The inner products of x with all basis vectors."""
+
+
+def named(kind: str, n: int, seed: int = 0) -> Basis:
+    """The basis "identity", "hadamard" or "rotation" of n dimensions.
+
+    >>> named("hadamard", 4).vector(0).abs().tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    """
+    check_choice("basis", kind, KINDS)
+    if kind == "identity":
+        return Identity(n)
+    return Hadamard(n, seed) if kind == "hadamard" else Rotation(n, seed)
 
 
 class Identity:

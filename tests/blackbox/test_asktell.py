@@ -471,6 +471,10 @@ def test_limits_may_be_written_as_whole_floats():
     [
         ({"lr": 0.1}, r"lr=0.1 is no option of method='auto': use method='cocd'"),
         ({"method": "cocd"}, "needs lr"),
+        ({"method": "wasp"}, "method='wasp' needs lr"),
+        ({"method": "wasp", "lr": 0.1, "decay": 0.9}, "decay=0.9 is no option of method='wasp'"),
+        ({"method": "wasp", "lr": 0.1, "basis": "sine"}, "basis must be"),
+        ({"basis": "hadamard"}, "no option of method='auto': use method='wasp'"),
         ({"method": "cma", "eps": 0.1}, "eps=0.1 is no option of method='cma'"),
         ({"method": "adam"}, "method must be"),
     ],

@@ -125,8 +125,15 @@ def test_versions(tmp_path):
 
 # --- runs ----------------------------------------------------------------------------------------
 
+RULES = {
+    "lr": PLAIN,
+    "radius": {**PLAIN, "eps": None},
+    "auto": {},
+    "wasp": {"method": "wasp", "lr": 0.01, "eps": 0.1},
+}
 
-@pytest.mark.parametrize("rule", [PLAIN, {**PLAIN, "eps": None}, {}], ids=["lr", "radius", "auto"])
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("at", [1, 10, 11, 27, 44, 63, 64])
 def test_a_run_that_ends_anywhere_goes_on_the_same(at, rule, tmp_path):
     options = {**rule, "maxfev": 64, "rng": 5}

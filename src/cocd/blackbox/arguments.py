@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..basis import KINDS
 from ..parts.validation import NONFINITE, check_budgets, check_choice, check_count, check_group
 from .executors.task import unmasked
 from .methods.rule import Box, Vector
@@ -62,9 +63,10 @@ def check_bounds(bounds: Any, x0: Vector, shape: tuple[int, ...]) -> Box | None:
     return Box(lower, upper)
 
 
-_METHODS = {
+OPTIONS: dict[str, tuple[str, ...]] = {  # of each method, beside those that all have
     "auto": ("eps", "compute_budget"),
     "cocd": ("lr", "eps", "decay", "compute_budget", "memory_budget"),
+    "wasp": ("lr", "eps", "compute_budget", "basis"),
     "cma": (),
 }
 
@@ -78,6 +80,7 @@ def check_settings(
     compute_budget: Any,
     memory_budget: Any,
     decay: Any,
+    basis: Any,
     ftol: Any,
     nonfinite: Any,
 ) -> dict[str, Any]:
@@ -93,15 +96,20 @@ def check_settings(
         for name, value in (("compute_budget", compute_budget), ("memory_budget", memory_budget))
     )
     check_budgets(1 if B is None else B, m, n)
-    check_choice("method", method, tuple(_METHODS))
-    if method == "cocd" and lr is None:
-        raise ValueError("method='cocd' needs lr; without a learning rate use method='auto'")
+    check_choice("method", method, tuple(OPTIONS))
+    if "lr" in OPTIONS[method] and lr is None:
+        raise ValueError(f"method={method!r} needs lr; without a learning rate use method='auto'")
+    if basis is not None:
+        check_choice("basis", basis, KINDS)
     settings = {"lr": lr, "eps": eps, "decay": decay}
     settings |= {"compute_budget": compute_budget, "memory_budget": memory_budget}
+    settings |= {"basis": basis}
     for name, value in settings.items():
-        if value is not None and name not in _METHODS[method]:
-            remedy = "use method='cocd'" if name in _METHODS["cocd"] else "use method='auto'"
-            raise ValueError(f"{name}={value!r} is no option of method={method!r}: {remedy}")
+        if value is not None and name not in OPTIONS[method]:
+            other = next(m for m in ("cocd", "wasp") if name in OPTIONS[m])
+            raise ValueError(
+                f"{name}={value!r} is no option of method={method!r}: use method={other!r}"
+            )
     if ftol is not None:
         # The words for a learning rate fit a tolerance: finite and not negative.
         try:
@@ -113,6 +121,7 @@ def check_settings(
         **{name: float(given[name]) if name in given else None for name in ("lr", "eps", "decay")},
         "compute_budget": B,
         "memory_budget": m,
+        "basis": basis,
         "ftol": None if ftol is None else float(ftol),
         "nonfinite": check_choice("nonfinite", nonfinite, NONFINITE),
     }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..errors import NonFiniteLoss
 from ..parts.types import State
 from .arguments import (
+    OPTIONS,
     check_bounds,
     check_limit,
     check_random,
@@ -64,12 +65,13 @@ class AskTell:
         self,
         x0: Any,
         *,
-        method: Literal["auto", "cocd", "cma"] = "auto",
+        method: Literal["auto", "cocd", "wasp", "cma"] = "auto",
         lr: float | None = None,
         eps: float | None = None,
         compute_budget: int | None = None,
         memory_budget: int | None = None,
         decay: float | None = None,
+        basis: Literal["identity", "hadamard", "rotation"] | None = None,
         bounds: Any = None,
         maxfev: int | None = None,
         maxiter: int | None = None,
@@ -79,6 +81,11 @@ class AskTell:
     ) -> None:
         start, self._shape = check_start(x0)
         box = check_bounds(bounds, start, self._shape)
+        if box is not None and method == "wasp":
+            raise ValueError(
+                "bounds are no option of method='wasp', whose probes move all coordinates at once: "
+                "use method='auto'"
+            )
         options = check_settings(
             len(start),
             method=method,
@@ -87,6 +94,7 @@ class AskTell:
             compute_budget=compute_budget,
             memory_budget=memory_budget,
             decay=decay,
+            basis=basis,
             ftol=ftol,
             nonfinite=nonfinite,
         )
@@ -340,14 +348,17 @@ class AskTell:
 
 
 def _rule(x0: Vector, box: Box | None, rng: np.random.Generator, options: dict[str, Any]) -> Rule:
-    given = {name: value for name, value in options.items() if name not in ("method", "nonfinite")}
+    given = {name: options[name] for name in OPTIONS[options["method"]]}
     if options["method"] == "cocd":
-        return Plain(x0, bounds=box, rng=rng, **given)
+        return Plain(x0, bounds=box, rng=rng, ftol=options["ftol"], **given)
+    if options["method"] == "wasp":
+        from .methods.wasp import Wasp
+
+        return Wasp(x0, rng=rng, ftol=options["ftol"], **given)
     if options["method"] == "auto":
         from .methods.auto import Auto
 
-        names = ("eps", "compute_budget", "ftol")
-        return Auto(x0, bounds=box, rng=rng, **{name: given[name] for name in names})
+        return Auto(x0, bounds=box, rng=rng, ftol=options["ftol"], **given)
     from .methods.evolution import Evolution
 
-    return Evolution(x0, bounds=box, rng=rng, ftol=given["ftol"])
+    return Evolution(x0, bounds=box, rng=rng, ftol=options["ftol"])

@@ -33,12 +33,13 @@ def minimize(
     x0: Any,
     *,
     args: Any = (),
-    method: Literal["auto", "cocd", "cma"] = "auto",
+    method: Literal["auto", "cocd", "wasp", "cma"] = "auto",
     lr: float | None = None,
     eps: float | None = None,
     compute_budget: int | None = None,
     memory_budget: int | None = None,
     decay: float | None = None,
+    basis: Literal["identity", "hadamard", "rotation"] | None = None,
     bounds: Any = None,
     maxfev: int | None = None,
     maxiter: int | None = None,
@@ -63,24 +64,29 @@ def minimize(
         x0: where to start; of any shape, which the result has, too. `fun` must be finite there.
         args: further arguments of `fun`.
         method: "auto"; "cocd", the paper's method, number for number what `cocd.CoCD` does with
-            this `lr`; "cma", CMA-ES through the package `cma`, which has no checkpoints.
-        lr: the learning rate of "cocd".
+            this `lr`; "wasp", what `cocd.baselines.WASP` does: one probe after the other until
+            slopes agree; "cma", CMA-ES through the package `cma`, which has no checkpoints.
+        lr: the learning rate of "cocd" and "wasp".
         eps: the radius of the probes; None for one from the rounding of float64, the scale of x
-            and the noise of `fun`, which takes ten evaluations to measure.
+            and the noise of `fun`, which takes ten evaluations to measure ("wasp" takes `fun` to
+            be free of noise).
         compute_budget: B, coordinates probed a step; by default all n if `maxfev` leaves room for
-            eight such sweeps, for "cocd" 32 (or `memory_budget`, or n).
+            eight such sweeps, for "cocd" 32 (or `memory_budget`, or n). For "wasp" the most
+            probes of a step, n by default.
         memory_budget: m, estimates that "cocd" remembers; None for all n.
         decay: gamma of "cocd", on every remembered estimate at every step; 1 by default.
+        basis: along what "wasp" probes: "rotation" (a dense random one, up to n = 1000 by default),
+            "hadamard" (random and fast) or "identity".
         bounds: `scipy.optimize.Bounds`, or a pair (low, high) for each number of x0, row by row,
             with None for no bound. Probes and iterates stay inside.
         maxfev: evaluations at most, the last one kept for the last iterate. By default 1000
             (n + 1) if there is no `maxiter` either.
         maxiter: steps at most; one more evaluation looks at where they led.
-        ftol: "cocd" has converged when a sweep over all coordinates changes `fun` by no more than
-            `ftol` times max(`|fun|`, 1), and none of its probes is lower by more. "auto" has when
-            two sweeps at a radius below 1e-3 of the scale of x change it by no more than `ftol`
-            times max(`|fun|`, s), where s is what `fun` has fallen so far, at most 1, and looks
-            far around then find nothing lower.
+        ftol: "cocd" or "wasp" has converged when a sweep over all coordinates changes `fun` by no
+            more than `ftol` times max(`|fun|`, 1), and none of its probes is lower by more. "auto"
+            has when two sweeps at a radius below 1e-3 of the scale of x change it by no more than
+            `ftol` times max(`|fun|`, s), where s is what `fun` has fallen so far, at most 1, and
+            looks far around then find nothing lower.
             None never to be.
         workers: a number of processes (-1: one on each core), a `concurrent.futures` executor, a
             Dask client, a pool, or anything that is called like `map`.
@@ -126,6 +132,7 @@ def minimize(
         compute_budget=compute_budget,
         memory_budget=memory_budget,
         decay=decay,
+        basis=basis,
         bounds=bounds,
         maxfev=maxfev,
         maxiter=maxiter,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ...basis import Basis, Hadamard, Identity, Rotation
+from ...basis import KINDS, Basis, named
 from ...errors import NonFiniteLoss
 from ...objective.protocol import LossT
 from ...parts.evaluation import Evaluations
@@ -20,8 +20,6 @@ from ...parts.types import State
 from ...parts.update import decay_weights
 from ...parts.validation import check_choice, check_count
 from ..base import ZerothOrder
-
-_BASES = {"identity": Identity, "hadamard": Hadamard, "rotation": Rotation}
 
 
 class WASP(ZerothOrder):
@@ -88,7 +86,7 @@ class WASP(ZerothOrder):
         if not (isfinite(tolerance) and tolerance >= 1):
             raise ValueError(f"tolerance must be a factor of at least 1, got {tolerance!r}")
         self.eps, self.tolerance, self.seed = float(eps), float(tolerance), seed
-        self.basis = check_choice("basis", basis, tuple(_BASES))
+        self.basis = check_choice("basis", basis, KINDS)
         self.compute_budget = compute_budget
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, nonfinite, modules)
         if not self._trainable():
@@ -181,7 +179,7 @@ class WASP(ZerothOrder):
     def _new_basis(self) -> Basis:
         parameters = self._parameters()
         n = sum(parameters[i].numel() for i in self._swept)
-        return Identity(n) if self.basis == "identity" else _BASES[self.basis](n, self.seed)
+        return named(self.basis, n, self.seed)
 
     # --- saving --------------------------------------------------------------------------------
 
