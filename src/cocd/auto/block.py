@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..parts.evaluation import Evaluations
-from ..parts.layout import Place, gather, put, spot
+from ..parts.layout import Place, gather, index_of, put
 from ..parts.memory import Segment
 from ..parts.probe import is_lost
 from .direction import Vector
-from .line_search import Found
+from .line_search import SearchResult
 
 Options = Mapping[int, Mapping[str, Any]]  # the group of each tensor, by its id
 
@@ -36,8 +36,10 @@ class Block:
         self.options = options
         self.sizes = list(map(len, places))
         self._of = [tensors[place.tensor] for place in places]
-        self._spots = [spot(t, place.elements) for t, place in zip(self._of, places, strict=True)]
-        self._now = [gather(t, where) for t, where in zip(self._of, self._spots, strict=True)]
+        self._indices = [
+            index_of(t, place.elements) for t, place in zip(self._of, places, strict=True)
+        ]
+        self._now = [gather(t, where) for t, where in zip(self._of, self._indices, strict=True)]
         self.x = torch.cat([values.double().cpu() for values in self._now]).numpy()
         self.moving = self.spread([tensor.requires_grad for tensor in self._of])
         # The radius of each tensor's probes: its eps times a width, 1 if none is told.
@@ -70,7 +72,7 @@ class Block:
         """The number of each place's tensor."""
         return [place.tensor for place in self.places]
 
-    def steps(self, found: Found | None) -> list[float | None]:
+    def steps(self, found: SearchResult | None) -> list[float | None]:
         """How long a step is in each tensor, in radii; 0 where nothing lower was found."""
         if found is None:
             return [None] * len(self.places)
@@ -123,7 +125,7 @@ class Block:
 
     def at(self, evaluate: Evaluations, change: Vector) -> float:
         """The objective with the block moved, which is then as it was, bit for bit."""
-        now = list(zip(self._of, self._spots, self._now, strict=True))
+        now = list(zip(self._of, self._indices, self._now, strict=True))
         try:
             parts = torch.split(torch.from_numpy(change), self.sizes)
             for (tensor, where, values), part in zip(now, parts, strict=True):

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..parts.types import State
 from .block import Block
+from .block_probes import BlockProbes
 from .budget import Budget, least_budget
 from .config import AutoConfig
 from .curvature import Curvature
 from .direction import Vector
-from .line_search import Found, Length
+from .line_search import Length, SearchResult
 from .move import Move
-from .probes import Probes
 from .radius import Radius
 from .reach import Reach
 from .rollback import Rollback
@@ -75,13 +75,13 @@ class Learned:
 
     # --- learning -------------------------------------------------------------------------------
 
-    def observe_search(self, key: int, found: Found) -> None:
+    def observe_search(self, key: int, found: SearchResult) -> None:
         """What a search found: where the next one begins, and how far it may go."""
         length = self.lengths[key] = self.length(key)
         length.observe(found.tried, found.length)
         self.reach.observe(found.limited)
 
-    def compare(self, block: Block, probes: Probes, stale: Vector, swept: float) -> None:
+    def compare(self, block: Block, probes: BlockProbes, stale: Vector, swept: float) -> None:
         """Fresh slopes with those of a sweep ago, NaN where there were none."""
         c = np.abs(block.curvatures(probes.c))
         finite = c[np.isfinite(c)]

@@ -15,7 +15,7 @@ _NEARLY = 1 - 1e-6  # rounding decides nothing
 _LONGER = 3.0  # times the length, where what was tried made no difference at all
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search along a direction came to."""
 
     direction: Direction
@@ -25,7 +25,7 @@ class Found(NamedTuple):
     limited: bool = False  # it is the longest one that was allowed
 
 
-def better(found: Found | None, other: Found | None) -> Found | None:
+def better(found: SearchResult | None, other: SearchResult | None) -> SearchResult | None:
     """The one with the larger gain."""
     if found is None or other is None:
         return found or other
@@ -38,7 +38,7 @@ def search(
     length: float,
     rounding: float,
     at: Callable[[float], float],
-) -> Found:
+) -> SearchResult:
     """Two evaluations along a step: one where its length is expected, one where a parabola turns.
 
     The objective is `f0` at 0, and `at` has it elsewhere. No length is above the longest one.
@@ -55,7 +55,9 @@ def search(
     while trial.lengths:
         trial.lengths = [min(s, longest) for s in trial.lengths]
         trial.learn([at(s) for s in trial.lengths])
-    return Found(direction, tried, trial.best, f0 - trial.value, trial.best >= _NEARLY * longest)
+    return SearchResult(
+        direction, tried, trial.best, f0 - trial.value, trial.best >= _NEARLY * longest
+    )
 
 
 @dataclass

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..parts.evaluation import Evaluations
-from ..parts.layout import Place, gather, put, spot
+from ..parts.layout import Place, gather, index_of, put
 from ..parts.types import State
 from .block import Block, Options
 from .direction import Vector
-from .line_search import Found
+from .line_search import SearchResult
 
 
 class Move(NamedTuple):
@@ -30,7 +30,7 @@ class Move(NamedTuple):
     def along(
         cls,
         block: Block,
-        found: Found,
+        found: SearchResult,
         share: float,
         left: float,
         rates: Vector,
@@ -51,7 +51,7 @@ class Move(NamedTuple):
             return
         parts = torch.split(self.change, list(map(len, self.places)))
         for (t, index), change in zip(self.places, parts, strict=True):
-            where = spot(tensors[t], index)
+            where = index_of(tensors[t], index)
             put(tensors[t], where, gather(tensors[t], where).add_(change.to(tensors[t])))
 
     def gained(

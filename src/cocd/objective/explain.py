@@ -67,7 +67,7 @@ def _spare(widths: list[int]) -> int:
 
 
 def _row(name: str, size: int, record: Record, notes: dict[str, int]) -> Row:
-    plan, known = record.plan, record.pace.gain
+    plan, known = record.plan, record.timing.gain
     gain = "" if known is None else f"{known:.1f}x" if known >= 1 else "too early"
     if plan is not None and plan.peak:
         found = (plan.rule, plan.dense_from or "-", f"{plan.work:,}", gain, f"{plan.peak:,}")

@@ -130,7 +130,7 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
         return closure()
     if closure._run is None:
         return closure.prepare(rewind)
-    run, ours = closure._run, objective._suffix_pace
+    run, ours = closure._run, objective._suffix_timing
     suffix = run.memo(("suffix", *names), partial(Suffix, run, names))
     if not suffix.is_possible:
         return closure()

@@ -15,13 +15,13 @@ from ..parts.types import State
 from ..parts.validation import check_choice
 from ..parts.warn import warn
 from . import losses
+from .engine_timing import EngineTiming
 from .graph.graph import Graph
 from .graph.layers import unwrapped
 from .graph.propagation import Plan
 from .graph.tracer import Tracer
 from .kernels import dispatch
 from .kernels.scratch import Scratch
-from .pace import Pace
 from .traced_loss import TracedLoss
 
 ENGINES = ("incremental", "batched", "sequential")
@@ -37,7 +37,7 @@ class Record:
     engine: str
     checked: bool = False
     plan: Plan | None = None
-    pace: Pace = field(default_factory=Pace)
+    timing: EngineTiming = field(default_factory=EngineTiming)
     # Bytes that one of several probes holds, all tensors together, by where it does not enter.
     held: dict[tuple[int, ...], int] = field(default_factory=dict)
     reason: str = ""
@@ -48,7 +48,7 @@ class Record:
         return {
             "engine": self.engine,
             "checked": self.checked,
-            "decided": self.pace.decided,
+            "decided": self.timing.decided,
             "reason": self.reason,
             "peak": peak,
             "held": [[list(places), size] for places, size in self.held.items()],
@@ -60,7 +60,7 @@ class Record:
         record = self if same else Record(str(saved["engine"]), reason=str(saved["reason"]))
         record.checked = bool(saved["checked"])
         record.held = {tuple(places): int(size) for places, size in saved["held"]}
-        record.pace.decided = bool(saved["decided"])
+        record.timing.decided = bool(saved["decided"])
         if record.plan is not None and saved["peak"] is not None:
             record.plan.peak = int(saved["peak"])
         return record
@@ -236,7 +236,7 @@ class Objective:
         self._stackable = True  # until points that differ in all parameters were seen to fail
         self._stacks = 0  # of such points that were right
         self._suffix_pays = {}
-        self._suffix_pace = Pace()
+        self._suffix_timing = EngineTiming()
         self._suffixes = True  # until passes from the first moved layer on were seen to be wrong
         self._untraceable = ""
         self._mode = None

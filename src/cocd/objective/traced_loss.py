@@ -19,7 +19,7 @@ from .checks import RECHECK, disagreement, first_line, magnitude, noise
 from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import irrelevant, loss_changes
-from .memory import Held, storage_bytes
+from .peak_memory import PeakMemory, storage_bytes
 from .protocol import BoundLoss, Difference, Differences, LossValue, evaluations_per_coordinate
 from .registry import Moves
 from .stacking import moved, tensors_in
@@ -152,7 +152,7 @@ class TracedLoss(BoundLoss):
                         continue
                     record.checked = True
                 charge = evaluations_per_coordinate(difference) * len(index)
-                with record.pace.probing(charge, tensor):
+                with record.timing.probing(charge, tensor):
                     found = self._probe(evaluate, loss, name, tensor, index, eps, difference)
             except Warning:  # the user's filters made an error of it
                 raise
@@ -162,7 +162,7 @@ class TracedLoss(BoundLoss):
                 objective._demote(name, f"cannot follow it ({first_line(error)})", loud)
                 continue
             evaluate.charge(charge)
-            if record.pace.is_due and objective._engine is None:
+            if record.timing.is_due and objective._engine is None:
                 self._decide(evaluate, name, tensor)
             return found
         return sequential(evaluate, loss, tensor, index, eps, difference)
@@ -246,7 +246,7 @@ class TracedLoss(BoundLoss):
         while done < moves.K:
             size = self._at_once(record, elsewhere)
             part = Moves(moves.index[done : done + size], moves.steps[done : done + size])
-            with nullcontext() if elsewhere in record.held else Held() as held:
+            with nullcontext() if elsewhere in record.held else PeakMemory() as held:
                 parts.append(self._losses(evaluate, loss, name, tensor, part, elsewhere))
             if held is not None:
                 # Many probes take a little more than the ends of one, which touch the same unit.
@@ -287,10 +287,10 @@ class TracedLoss(BoundLoss):
         objective, record = self.objective, self.objective._records[name]
         with evaluate.uncounted(objective.count_checks):
             for _ in range(_TIMED):
-                with record.pace.evaluating(1, tensor):
+                with record.timing.evaluating(1, tensor):
                     evaluate.again()
-        record.pace.decided = True
-        gain = record.pace.gain
+        record.timing.decided = True
+        gain = record.timing.gain
         if gain is not None and gain < 1:
             why = f"takes {1 / gain:.1f} times as long as the closure"
             objective._demote(name, why, loud=False, following="sequential")
@@ -354,7 +354,7 @@ class TracedLoss(BoundLoss):
         try:
             with (
                 evaluate.uncounted(objective.count_checks),
-                record.pace.evaluating(2 * len(chosen), tensor),
+                record.timing.evaluating(2 * len(chosen), tensor),
             ):
                 expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
         except Exception:

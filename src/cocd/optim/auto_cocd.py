@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..auto.block import Block, Options, is_half, penalty
+from ..auto.block_probes import BlockProbes
 from ..auto.budget import Budget, first_budget, least_budget
 from ..auto.config import AutoConfig
 from ..auto.curvature import Curvature
 from ..auto.direction import Direction, Vector, propose
 from ..auto.learned import SAVED, Learned
-from ..auto.line_search import Found, better, search
+from ..auto.line_search import SearchResult, better, search
 from ..auto.move import Move
-from ..auto.probes import Probes
 from ..auto.radius import Radius
 from ..auto.rollback import Verdict
 from ..auto.scales import Scales
@@ -224,7 +224,7 @@ class AutoCoCD(CoordinateMethod):
         widths = self._learned.radius.of([place.tensor for place in places])
         return Block(self._tensors, places, options, segments, widths)
 
-    def _probe(self, evaluate: Evaluations, block: Block) -> Probes:
+    def _probe(self, evaluate: Evaluations, block: Block) -> BlockProbes:
         """Slopes; and curvature in every fourth sweep, and where it is not known."""
         known = np.full(len(block), np.nan)
         if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
@@ -244,17 +244,17 @@ class AutoCoCD(CoordinateMethod):
         g = fresh.first.numpy().copy()  # (1)
         if fresh.second is not None:
             second = fresh.second.numpy()
-            return Probes(loss, g, Curvature.mean(known, second), known, second)
+            return BlockProbes(loss, g, Curvature.mean(known, second), known, second)
         sign = 1 if side == "forward" else -1
         g -= sign * times * block.radius * known / 2  # (2)
-        return Probes(loss, g, known, known, None)
+        return BlockProbes(loss, g, known, known, None)
 
     def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
         """G, what the move before gained on this batch (8); None where it is not judged."""
         last = Move() if self._learned.budget is None else self._learned.last
         return last.gained(evaluate, self._tensors, options, loss)
 
-    def _direction(self, block: Block, probes: Probes) -> Direction | None:
+    def _direction(self, block: Block, probes: BlockProbes) -> Direction | None:
         """p, the slopes over their curvatures, within reach."""
         config = self.config
         return propose(
@@ -269,7 +269,7 @@ class AutoCoCD(CoordinateMethod):
 
     def _search(
         self, evaluate: Evaluations, block: Block, loss: float, direction: Direction
-    ) -> Found:
+    ) -> SearchResult:
         """s, how far along p the objective is lowest."""
         return search(
             direction,
@@ -279,7 +279,7 @@ class AutoCoCD(CoordinateMethod):
             lambda s: block.at(evaluate, s * direction.p),
         )
 
-    def _part_of(self, evaluate: Evaluations, block: Block, found: Found | None) -> Move:
+    def _part_of(self, evaluate: Evaluations, block: Block, found: SearchResult | None) -> Move:
         """The part rho of what was found that is not the mini-batch's own (6)."""
         if found is None:
             return Move()
@@ -293,9 +293,9 @@ class AutoCoCD(CoordinateMethod):
     def _observe(
         self,
         block: Block,
-        probes: Probes,
+        probes: BlockProbes,
         gain: float | None,
-        found: Found | None,
+        found: SearchResult | None,
         rounding: float,
     ) -> None:
         """Remember what was measured, and let every part learn from it."""
@@ -322,7 +322,7 @@ class AutoCoCD(CoordinateMethod):
         learned.curvature.forget(changed)  # in another radius it is another one
         learned.judge(gain, self._schedule.done, len(block), self._schedule.size, self._memory.m)
 
-    def _stale(self, block: Block, probes: Probes) -> Vector:
+    def _stale(self, block: Block, probes: BlockProbes) -> Vector:
         """The slopes of a sweep ago; NaN where there were none or steps are slow by wish."""
         fastest = max(float(group["lr"]) for group in self.param_groups)
         stale = self._memory.read(block.segments).numpy()

@@ -141,10 +141,10 @@ def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, 
 
 # Elements of one tensor, in the form in which torch reads and writes them: of its flat view, or,
 # for a tensor that has none, of itself.
-Spot = slice | Tensor | tuple[Tensor, ...]
+Index = slice | Tensor | tuple[Tensor, ...]
 
 
-def spot(tensor: Tensor, index: list[int]) -> Spot:
+def index_of(tensor: Tensor, index: list[int]) -> Index:
     """What `gather` and `put` make of logical row-major indices, for those who come again."""
     if tensor.is_contiguous():
         first = index[0] if index else 0
@@ -154,20 +154,20 @@ def spot(tensor: Tensor, index: list[int]) -> Spot:
     return torch.unravel_index(torch.tensor(index, device=tensor.device), tensor.shape)
 
 
-def gather(tensor: Tensor, where: list[int] | Spot) -> Tensor:
+def gather(tensor: Tensor, where: list[int] | Index) -> Tensor:
     """Some elements, by their logical row-major index, as one small tensor."""
-    where = spot(tensor, where) if isinstance(where, list) else where
+    where = index_of(tensor, where) if isinstance(where, list) else where
     values = _readable(tensor, where)[where]
     return values.clone() if isinstance(where, slice) else values
 
 
-def put(tensor: Tensor, where: list[int] | Spot, values: Tensor) -> None:
+def put(tensor: Tensor, where: list[int] | Index, values: Tensor) -> None:
     """Write what `gather` reads."""
-    where = spot(tensor, where) if isinstance(where, list) else where
+    where = index_of(tensor, where) if isinstance(where, list) else where
     _readable(tensor, where)[where] = values.to(tensor)
 
 
-def _readable(tensor: Tensor, where: Spot) -> Tensor:
+def _readable(tensor: Tensor, where: Index) -> Tensor:
     return tensor.detach() if isinstance(where, tuple) else tensor.detach().view(-1)
 
 

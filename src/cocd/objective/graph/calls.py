@@ -43,7 +43,7 @@ _WRITING_OPERATORS = {"__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "_
 
 
 @dataclass(frozen=True)
-class Kind:
+class CallKind:
     """How calls of one function are recorded."""
 
     op: str  # "call_function" or "call_method"
@@ -68,25 +68,25 @@ class Kind:
 
 
 @lru_cache(maxsize=4096)
-def _known_kind(function: Callable[..., Any]) -> Kind:
+def _known_kind(function: Callable[..., Any]) -> CallKind:
     name = getattr(function, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):  # property of a tensor
         attribute = getattr(getattr(function, "__self__", None), "__name__", "")
-        return Kind("call_function", getattr, attribute=attribute, writes=name != "__get__")
+        return CallKind("call_function", getattr, attribute=attribute, writes=name != "__get__")
     method = _methods().get(function)
     if method is None:
         fact = name in _FACTS
         writes = not fact and _is_marked(name)
-        return Kind("call_function", function, False, None, fact, writes, _inplace(function))
+        return CallKind("call_function", function, False, None, fact, writes, _inplace(function))
     if method in _OPERATORS:
         target, swapped = _OPERATORS[method]
-        return Kind("call_function", target, swapped)
+        return CallKind("call_function", target, swapped)
     fact = method in _FACTS
     writes = not fact and (_is_marked(method) or method in _WRITING_OPERATORS)
-    return Kind("call_method", method, False, None, fact, writes)
+    return CallKind("call_method", method, False, None, fact, writes)
 
 
-def kind_of(function: Callable[..., Any]) -> Kind:
+def kind_of(function: Callable[..., Any]) -> CallKind:
     """How calls of this function are recorded."""
     return _known_kind(function)
 
@@ -118,7 +118,7 @@ def _inplace(function: Callable[..., Any]) -> int | None:
 
 
 def twin(
-    kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]
+    kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]] | None:
     """The call that returns what this one writes into its first argument; None if there is none."""
     if kind.attribute is not None or "out" in kwargs:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ..kernels.maxpool import max_of_tiles, tile
+from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Call, rules
 
 
@@ -173,8 +173,8 @@ def execute(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make the call of a node, with these arguments; they are not written to."""
     module: Any = node.module
     if module is not None:
-        if size := tile(module):
-            return max_of_tiles(args[0], size)
+        if size := window_of(module):
+            return max_of_windows(args[0], size)
         # What it would write to is kept. (A plain getattr of what is not there is slow.)
         if vars(module).get("inplace", False):
             args = (args[0].clone(), *args[1:])

@@ -63,7 +63,7 @@ def has_hooks(m: nn.Module) -> bool:
     )  # fmt: skip
 
 
-class Ears:
+class LayerListener:
     """Lets somebody listen to the layers of a model while it runs.
 
     As attributes of the modules themselves: to change a class would empty the caches of all.

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from ..kernels.maxpool import max_of_tiles, tile
-from .calls import Kind, kind_of, twin
+from ..kernels.maxpool import max_of_windows, window_of
+from .calls import CallKind, kind_of, twin
 from .graph import Known, Ref, Seen, map_refs, tensors_of
-from .hidden import Hidden
-from .layers import Ears, keeps_together
+from .hidden_operations import HiddenOperations
+from .layers import LayerListener, keeps_together
 from .same import same
 
 # With these, what the input is multiplied with is kept, so that all probes share it.
@@ -38,7 +38,9 @@ _FUNCTIONAL = frozenset(_DROPOUTS.values())
 class Recording(TorchFunctionMode):
     """The calls of one forward; those that are `known` are recognised as they come."""
 
-    def __init__(self, ears: Ears, names: dict[int, str], known: Known | None = None) -> None:
+    def __init__(
+        self, listener: LayerListener, names: dict[int, str], known: Known | None = None
+    ) -> None:
         super().__init__()
         self.values: list[Any] = []  # what each call gave
         self.noise: dict[int, Tensor] = {}  # what a dropout multiplied its input with
@@ -47,7 +49,7 @@ class Recording(TorchFunctionMode):
         self.recognised = known is not None
         self.problem = ""  # why the pass cannot be followed
         self._draws = frozenset() if known is None else known.draws
-        self._ears = ears
+        self._listener = listener
         self._names = names  # of parameters, by id
         self._at: dict[int, int] = {}  # by id of a tensor that depends on parameters, its position
         self._given: dict[int, int] = {}  # the same of others
@@ -61,10 +63,10 @@ class Recording(TorchFunctionMode):
 
     def run(self, forward: Callable[[], Any]) -> Any:
         """What `forward` gives; afterwards `values` and `seen` tell how."""
-        with self._ears.open(self.layer), self:
+        with self._listener.open(self.layer), self:
             if self.recognised:
                 return forward()
-            with Hidden(lambda: self._inside > 0, self._depends, self._refuse):
+            with HiddenOperations(lambda: self._inside > 0, self._depends, self._refuse):
                 return forward()
 
     def track(self, inputs: list[Tensor]) -> None:
@@ -112,7 +114,7 @@ class Recording(TorchFunctionMode):
             self._inside -= 1
 
     def _torch(
-        self, func: Any, kind: Kind, args: Any, kwargs: Any, tensors: list[Tensor], writes: bool
+        self, func: Any, kind: CallKind, args: Any, kwargs: Any, tensors: list[Tensor], writes: bool
     ) -> Any:
         def execute() -> Any:
             return func(*args, **kwargs)
@@ -167,8 +169,8 @@ class Recording(TorchFunctionMode):
         self, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         def execute() -> Any:
-            if size := tile(module):
-                return max_of_tiles(args[0], size)
+            if size := window_of(module):
+                return max_of_windows(args[0], size)
             return forward(module, *args, **kwargs)
 
         tensors = tensors_of((*args, *kwargs.values()))
@@ -309,7 +311,7 @@ class Recording(TorchFunctionMode):
     # --- calls that write -----------------------------------------------------------------------
 
     def _write(
-        self, kind: Kind, args: Any, kwargs: Any, tensors: list[Tensor], execute: Any
+        self, kind: CallKind, args: Any, kwargs: Any, tensors: list[Tensor], execute: Any
     ) -> Any:
         found = twin(kind, args, kwargs)
         if found is None or not isinstance(args[0], Tensor):

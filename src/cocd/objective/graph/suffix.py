@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.linear_tanh import tanh_of
-from ..kernels.maxpool import max_of_tiles, tile
+from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Call
 from .graph import Graph, Node, Ref, Run, map_refs, references
 from .liveness import arguments, is_made_of_tensors, liveness
@@ -32,7 +32,7 @@ def pays(graph: Graph, names: Sequence[str]) -> bool:
 
     Or layers that are faster here: pooling before an activation, with channels innermost.
     """
-    if any(tile(node.module) for node in graph.nodes):
+    if any(window_of(node.module) for node in graph.nodes):
         return True
     again = sum(node.op.startswith("call") for node in downstream(graph, names))
     return again <= _WORTH * sum(node.op.startswith("call") for node in graph.nodes)
@@ -114,8 +114,8 @@ def perform(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return convolve(module, args[0])
     if type(module) is nn.Tanh and args[0].dtype == torch.float32 and args[0].is_cpu:
         return tanh_of(torch.mul(args[0], 2))
-    if (size := tile(module)) and not _channels_last(args[0]):
-        return max_of_tiles(args[0], size)  # torch's own is fast where channels are innermost
+    if (size := window_of(module)) and not _channels_last(args[0]):
+        return max_of_windows(args[0], size)  # torch's own is fast where channels are innermost
     if module is not None:
         if vars(module).get("inplace", getattr(type(module), "inplace", False)):
             args = (args[0].clone(), *args[1:])

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from ..kernels.maxpool import tile
+from ..kernels.maxpool import window_of
 from .graph import Graph, Known, Ref, Run, Seen
-from .layers import Ears, is_scripted
+from .layers import LayerListener, is_scripted
 from .record import Recording
 from .replay import fingerprint, is_unchanged, replay
 from .rewrite import graph_of
@@ -45,7 +45,7 @@ class Tracer:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.versions: list[Version] = []  # that of the last pass first
-        self._ears = Ears(model)
+        self._listener = LayerListener(model)
         self._scripted = [type(m).__name__ for m in model.modules() if is_scripted(m)]
 
     def follow(
@@ -69,7 +69,7 @@ class Tracer:
             return Followed(run.output, run)
         # What is known to be plain is recorded as such; whether it still is, replays will ask.
         plain = fingerprint(self.model) if version is None or not version.plain else version.plain
-        recording = Recording(self._ears, names, None if version is None else version.known)
+        recording = Recording(self._listener, names, None if version is None else version.known)
         recording.track([] if plain is None else inputs)
         value = recording.run(forward)
         output = recording.output(value)
@@ -128,7 +128,7 @@ def _is_plain(call: Seen, value: Any, drew: bool) -> bool:
         and type(value) is Tensor
         and not drew
         and not call.settings.get("inplace", False)
-        and not tile(call.module)
+        and not window_of(call.module)
     )
 
 

@@ -1,8 +1,9 @@
 """3x3 convolution -> 2x2 max-pool -> activation (-> flatten -> linear) with the samples last.
 
-A chain of fused loops whose innermost dimension is the batch (`_lanes.py`): two to six times as
-fast as loops over channels or pixels, which are too short for a vector unit. Changes keep their
-logical shape and are stored with their samples last, so that every other rule can read them.
+A chain of fused loops whose innermost dimension is the batch (`conv_batch_last_loops.py`): two to
+six times as fast as loops over channels or pixels, which are too short for a vector unit. Changes
+keep their logical shape and are stored with their samples last, so that every other rule can read
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NEAR = 2 << 20  # bytes that are read again soon after they were written
 _G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where such a chain lies in the graph."""
 
     head: int
@@ -71,7 +72,7 @@ def _padding(m: Any) -> tuple[int, int]:
 
 def _padded(m: Any, x: Tensor, out: Tensor) -> Tensor:
     top, left = _padding(m)
-    kernels.lanes(out.numel()).pad(x.numpy(), top, left, out.numpy())
+    kernels.batch_last(out.numel()).pad(x.numpy(), top, left, out.numpy())
     return out
 
 
@@ -80,7 +81,7 @@ def _size(m: Any, H: int, W: int) -> tuple[int, int]:
     return H + 2 * top, W + 2 * left
 
 
-def _base(run: Run, place: Place) -> Base:
+def _base(run: Run, place: Position) -> Base:
     """The activation is the loop's own, so that no rounding of another's is in the difference."""
 
     def make() -> Base:
@@ -91,10 +92,10 @@ def _base(run: Run, place: Place) -> Base:
         kernels.activate(before, place.code, before)
         return Base(z, before)
 
-    return run.memo(("lanes", place.head), make)
+    return run.memo(("conv_batch_last", place.head), make)
 
 
-def enter(run: Run, place: Place, m: Any, moves: Moves, scratch: Scratch) -> tuple[int, Change]:
+def enter(run: Run, place: Position, m: Any, moves: Moves, scratch: Scratch) -> tuple[int, Change]:
     """Elements of the convolution's weight move."""
     base, source = _base(run, place), run.call(run.graph.nodes[place.head]).args[0]
 
@@ -102,12 +103,12 @@ def enter(run: Run, place: Place, m: Any, moves: Moves, scratch: Scratch) -> tup
         x = _last(source)
         return _padded(m, x, x.new_empty(x.shape[0], *_size(m, *x.shape[1:3]), x.shape[3]))
 
-    x = run.memo(("padded lanes", place.head), make)
+    x = run.memo(("padded conv_batch_last", place.head), make)
     where = np.stack(np.unravel_index(moves.index, tuple(m.weight.shape)), 1)
     outputs = where[:, 0]
     _, P, Q, N = base.before.shape
     out = scratch.take((moves.K, P, Q, N), x.dtype)
-    kernels.lanes(4 * out.numel()).move(
+    kernels.batch_last(4 * out.numel()).move(
         x.numpy(), base.z.numpy(), base.before.numpy(), where, moves.steps.numpy(), place.code,
         out.numpy(),
     )  # fmt: skip
@@ -120,7 +121,9 @@ def enter(run: Run, place: Place, m: Any, moves: Moves, scratch: Scratch) -> tup
     return _through(run, place, torch.bmm(picked, out.view(moves.K, P * Q, N)), held)
 
 
-def flow(run: Run, place: Place, m: Any, x: Change, scratch: Scratch) -> tuple[int, Change] | None:
+def flow(
+    run: Run, place: Position, m: Any, x: Change, scratch: Scratch
+) -> tuple[int, Change] | None:
     """The convolution's input has changed: one channel of it for each probe, or all of it."""
     one = x.dim == 1 and x.width == 1
     if not one and not x.is_dense:
@@ -151,26 +154,26 @@ def flow(run: Run, place: Place, m: Any, x: Change, scratch: Scratch) -> tuple[i
 
 
 def _convolve(
-    run: Run, place: Place, m: Any, delta: Tensor, channels: Any, base: Base, out: Tensor
+    run: Run, place: Position, m: Any, delta: Tensor, channels: Any, base: Base, out: Tensor
 ) -> None:
     """The change behind the chain, of one input channel for each probe or (None) of all."""
     last = (base.z.numpy(), base.before.numpy(), place.code, out.numpy())
     if channels is not None:
         filters = m.weight.detach().reshape(*m.weight.shape[:2], 9).contiguous().numpy()
-        kernels.lanes(9 * out.numel()).correct(delta[:, 0].numpy(), channels, filters, *last)
+        kernels.batch_last(9 * out.numel()).correct(delta[:, 0].numpy(), channels, filters, *last)
     else:
         filters = run.memo(("winograd", place.head), lambda: _winograd(m.weight)).numpy()
-        kernels.lanes(16 * out.numel()).convolve(delta.numpy(), filters, *last)
+        kernels.batch_last(16 * out.numel()).convolve(delta.numpy(), filters, *last)
 
 
-def _through(run: Run, place: Place, added: Tensor, held: int) -> tuple[int, Change]:
+def _through(run: Run, place: Position, added: Tensor, held: int) -> tuple[int, Change]:
     """(K, outputs, N) of the linear layer behind the chain."""
     assert place.tail is not None
     values = run.values[place.tail]
     return place.tail, Change(values, len(added), difference=added.mT, on_the_way=held)
 
 
-def _columns(run: Run, place: Place, size: int) -> Tensor:
+def _columns(run: Run, place: Position, size: int) -> Tensor:
     """The linear layer's weight by the channels that it reads: (C, outputs, P * Q)."""
     assert place.tail is not None
     linear: Any = run.graph.nodes[place.tail].module

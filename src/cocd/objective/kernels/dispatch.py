@@ -42,7 +42,7 @@ def available() -> bool:
     try:
         import numba
 
-        from . import conv_batch_last_loops as _lanes  # noqa: F401
+        from . import conv_batch_last_loops as batch_last_loops  # noqa: F401
 
         why = "NUMBA_DISABLE_JIT is set" if getattr(numba.config, "DISABLE_JIT", 0) else ""
     except Exception as error:  # whatever an installation that is not whole may raise
@@ -94,12 +94,12 @@ def _loops(work: int) -> Any:
     return _loops
 
 
-def lanes(work: int) -> Any:
+def batch_last(work: int) -> Any:
     """Those that have the samples last."""
     _set_threads(work)
-    from . import conv_batch_last_loops as _lanes
+    from . import conv_batch_last_loops as batch_last_loops
 
-    return _lanes
+    return batch_last_loops
 
 
 def _set_threads(work: int) -> None:

@@ -2,7 +2,7 @@
 
 linear -> activation (-> small linear), convolution -> max-pool -> activation. A chain is used where
 every link has one reader; anything else takes the plain rules. Without the loops linear -> tanh is
-still taken in one (`folding.py`).
+still taken in one (`linear_tanh.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..change import Change, slab
 from ..graph.graph import Graph, Node, Run
 from ..registry import Call, Moves, moved_elements
 from ..rules.convolution import has_samples, padded
-from . import conv_batch_last as lanes
+from . import conv_batch_last
 from . import dispatch as kernels
 from .linear_tanh import linear_tanh, moved_unit
-from .maxpool import tile
+from .maxpool import window_of
 from .scratch import Scratch
 
 _SMALL = 32  # outputs of a linear layer that are summed up beside the activation
@@ -36,7 +36,7 @@ class Chain(NamedTuple):
     code: int  # of the activation
     last: int  # of these three
     tail: int | None  # a small linear layer behind them
-    place: lanes.Place | None = None  # for loops with the samples last
+    place: conv_batch_last.Position | None = None  # for loops with the samples last
 
 
 def chains(graph: Graph) -> dict[int, Chain]:
@@ -46,7 +46,7 @@ def chains(graph: Graph) -> dict[int, Chain]:
         if node.target in (nn.Linear, nn.Conv2d) and node.op == "call_module":
             last, pool, act, code = node, None, None, kernels.NONE
             following = _only_reader(graph, last)
-            if node.target is nn.Conv2d and following is not None and tile(following.module):
+            if node.target is nn.Conv2d and following is not None and window_of(following.module):
                 pool, last = following.position, following
                 following = _only_reader(graph, last)
             if following is not None and _activation(following):
@@ -56,9 +56,9 @@ def chains(graph: Graph) -> dict[int, Chain]:
             if last is not node:
                 head, tail = node.position, _tail(graph, node, last)
                 place = None
-                if lanes.fits(node.module, _pooled_by(graph, pool)):
+                if conv_batch_last.fits(node.module, _pooled_by(graph, pool)):
                     behind = _behind_flatten(graph, last)
-                    place = lanes.Place(head, last.position, behind, code)
+                    place = conv_batch_last.Position(head, last.position, behind, code)
                 found[head] = Chain(head, pool, act, code, last.position, tail, place)
     return found
 
@@ -90,7 +90,7 @@ def _flattens(node: Node) -> bool:
 
 
 def _pooled_by(graph: Graph, pool: int | None) -> tuple[int, int]:
-    return (1, 1) if pool is None else tile(graph.nodes[pool].module) or (1, 1)
+    return (1, 1) if pool is None else window_of(graph.nodes[pool].module) or (1, 1)
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
@@ -143,8 +143,8 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
         return None
     if isinstance(m, nn.Linear):
         return _linear(run, m, head.out, out, x, chain, scratch)
-    if chain.place is not None and lanes.enough(head.out):
-        return lanes.flow(run, chain.place, m, x, scratch)
+    if chain.place is not None and conv_batch_last.enough(head.out):
+        return conv_batch_last.flow(run, chain.place, m, x, scratch)
     if x.dim == 1 and x.width == 1 and x.is_single and has_samples(head):
         return chain.last, _convolution(run, m, head.out, out, x, chain, scratch)
     return None
@@ -247,8 +247,8 @@ def enter(
         return chain.last, _units(head, out, chain, local, moves, scratch)
     if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(head):
         return None
-    if chain.place is not None and lanes.enough(head.out):
-        return lanes.enter(run, chain.place, m, moves, scratch)
+    if chain.place is not None and conv_batch_last.enough(head.out):
+        return conv_batch_last.enter(run, chain.place, m, moves, scratch)
     x = run.memo(("padded", chain.head), lambda: padded(m, head.args[0]).contiguous())
     elements = moved_elements(m.weight.shape, moves.index)
     where = torch.tensor(elements).T.contiguous()

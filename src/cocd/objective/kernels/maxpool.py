@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 
-def tile(m: Any) -> tuple[int, int] | None:
-    """The tile of a `MaxPool2d` whose windows lie side by side, or None."""
+def window_of(m: Any) -> tuple[int, int] | None:
+    """The window of a `MaxPool2d` whose windows lie side by side, or None."""
     if type(m) is not nn.MaxPool2d:
         return None
     size = _pair(m.kernel_size)
@@ -18,11 +18,11 @@ def tile(m: Any) -> tuple[int, int] | None:
     return size if beside and not m.ceil_mode and not m.return_indices else None
 
 
-def max_of_tiles(x: Tensor, size: tuple[int, int]) -> Tensor:
+def max_of_windows(x: Tensor, size: tuple[int, int]) -> Tensor:
     """What `max_pool2d` gives. Torch's own keeps track of where each maximum was.
 
     >>> x = torch.randn(2, 3, 7, 5)
-    >>> torch.equal(max_of_tiles(x, (2, 2)), nn.functional.max_pool2d(x, 2))
+    >>> torch.equal(max_of_windows(x, (2, 2)), nn.functional.max_pool2d(x, 2))
     True
     """
     h, w = size

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..change import Change
-from ..kernels.maxpool import max_of_tiles, tile
+from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Call, rules, stacked
 
 # By the number of dimensions of their input; one less, and it is a sample without a batch.
@@ -57,11 +57,11 @@ def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change
     if x.dim not in (None, 1):
         x = x.densify()
 
-    size_of_tile = tile(call.module)
+    window = window_of(call.module)
 
     def apply(t: torch.Tensor) -> torch.Tensor:
-        if size_of_tile:
-            return max_of_tiles(t, size_of_tile)
+        if window:
+            return max_of_windows(t, window)
         if call.module is not None:
             return call.module(t)  # type: ignore[no-any-return]
         return call.target(t, *call.args[1:], **call.kwargs)  # type: ignore[no-any-return]

@@ -8,10 +8,10 @@ import numpy as np
 
 from .block import Block
 from .direction import Direction, Vector
-from .line_search import Found
+from .line_search import SearchResult
 
 
-class Probes(NamedTuple):
+class BlockProbes(NamedTuple):
     """Of the loss at x_t, without the penalty; vectors have one number a coordinate."""
 
     loss: float
@@ -29,7 +29,7 @@ class Probes(NamedTuple):
             flat = (2 * r * np.abs(self.g) <= least) & (r * r * np.abs(self.fresh) <= least)
         return [float(part.mean()) for part in block.split(flat.astype(float))]
 
-    def best(self, block: Block) -> Found | None:
+    def best(self, block: Block) -> SearchResult | None:
         """The lowest of the probes, as a move of its coordinate alone; None if none is lower."""
         if self.fresh is None:
             return None
@@ -42,4 +42,4 @@ class Probes(NamedTuple):
         p = np.zeros(len(block))
         p[i] = -np.copysign(r[i], g[i])
         alone = np.where(p == 0, 0.0, g)
-        return Found(Direction(p, alone, longest=1.0), 1.0, 1.0, float(gains[i]))
+        return SearchResult(Direction(p, alone, longest=1.0), 1.0, 1.0, float(gains[i]))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import cocd
 from cocd import baselines
-from cocd.objective.memory import Held
+from cocd.objective.peak_memory import PeakMemory
 
 MIB = 1 << 20
 
@@ -36,7 +36,7 @@ def peaks(objective, inputs, target):
     optimizer = baselines.RandomCoordinate(model.parameters(), 0.0, eps=0.01, compute_budget=24)
     with torch.no_grad():
         for call in (closure, lambda: optimizer.step(closure), lambda: optimizer.step(closure)):
-            with Held() as held:
+            with PeakMemory() as held:
                 call()
             found.append(held.peak)
     return found
@@ -77,7 +77,7 @@ def test_whole_passes_that_do_not_fit_are_left_to_the_closure():
 
 def test_views_and_what_is_freed_count_once():
     base = torch.zeros(1000)
-    with Held() as held:
+    with PeakMemory() as held:
         x = base + 1
         y = x.view(10, 100).t()
         del x

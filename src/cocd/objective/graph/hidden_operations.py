@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .graph import tensors_of
 
 
-class Hidden(TorchDispatchMode):
+class HiddenOperations(TorchDispatchMode):
     """Tells of every operation on tensors that depend on parameters, made behind Python's back.
 
     Asked once for each new graph: it sees all that torch computes, which takes its time.

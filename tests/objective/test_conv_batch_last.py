@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import cocd
-from cocd.objective.kernels import conv_batch_last as lanes
+from cocd.objective.kernels import conv_batch_last, fusion
 from cocd.objective.kernels import dispatch as kernels
-from cocd.objective.kernels import fusion
 from cocd.parts.evaluation import Evaluations
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="numba is not installed")
@@ -147,7 +146,7 @@ def used(monkeypatch):
     """Which of the two ways into the loops were taken."""
     taken = set()
     for name in ("enter", "flow"):
-        original = getattr(lanes, name)
+        original = getattr(conv_batch_last, name)
 
         def counted(*args, name=name, original=original):
             result = original(*args)
@@ -155,7 +154,7 @@ def used(monkeypatch):
                 taken.add(name)
             return result
 
-        monkeypatch.setattr(fusion.lanes, name, counted)
+        monkeypatch.setattr(fusion.conv_batch_last, name, counted)
     return taken
 
 

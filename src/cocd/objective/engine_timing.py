@@ -15,7 +15,7 @@ _PROBES, _SECONDS = 32, 0.02
 
 
 @dataclass
-class Pace:
+class EngineTiming:
     """The fastest probe and the fastest evaluation that were seen; decided on once.
 
     What is measured is the processor's time of this thread, in which others on the machine have no

@@ -10,11 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Held(TorchDispatchMode):
+class PeakMemory(TorchDispatchMode):
     """While entered, counts the bytes of new tensors that are alive; `peak` is the most of them.
 
     >>> import torch
-    >>> with Held() as held:
+    >>> with PeakMemory() as held:
     ...     x = torch.zeros(1000)
     ...     y = (x + 1).sum()
     >>> held.peak // 1000

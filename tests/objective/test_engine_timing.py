@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 import cocd
 from cocd import baselines
-from cocd.objective import pace, traced_loss
-from cocd.objective.pace import Pace
+from cocd.objective import engine_timing, traced_loss
+from cocd.objective.engine_timing import EngineTiming
 
 
 class Clock:
@@ -17,8 +17,8 @@ class Clock:
     def __init__(self, monkeypatch, probe, evaluation):
         self.time, self.probe, self.evaluation = 0.0, probe, evaluation
         original = traced_loss.loss_changes
-        monkeypatch.setattr(pace, "now", lambda tensor: self.time)
-        monkeypatch.setattr(pace, "_SECONDS", 0.02)
+        monkeypatch.setattr(engine_timing, "now", lambda tensor: self.time)
+        monkeypatch.setattr(engine_timing, "_SECONDS", 0.02)
 
         def probing(run, plan, parameter, moves, *more):
             self.time += self.probe * moves.K
@@ -91,9 +91,9 @@ def test_the_decision_is_saved(monkeypatch):
 
 
 def test_little_is_too_little_to_decide_on():
-    ours = Pace(probes=31, seconds=9.0)
+    ours = EngineTiming(probes=31, seconds=9.0)
     assert not ours.is_due and ours.gain is None
-    assert not Pace(probes=32, seconds=0.001).is_due
+    assert not EngineTiming(probes=32, seconds=0.001).is_due
 
 
 def test_what_it_costs_to_decide(monkeypatch):
@@ -102,13 +102,13 @@ def test_what_it_costs_to_decide(monkeypatch):
     objective, fixed = clock.objective(), clock.objective(engine="incremental")
     run(objective, steps=4)
     run(fixed, steps=4)
-    decided = sum(record.pace.decided for record in objective._records.values())
+    decided = sum(record.timing.decided for record in objective._records.values())
     assert decided >= 2 and objective.checks == fixed.checks + 3 * decided
 
 
 @pytest.mark.parametrize("probes", [0, 5])
 def test_time_of_no_probes_counts_for_nothing(probes):
-    ours = Pace()
+    ours = EngineTiming()
     with ours.probing(probes, torch.zeros(1)):
         pass
     assert ours.probes == probes
