@@ -5,7 +5,7 @@ import pytest
 from blackboxes import bowl
 
 import cocd
-from cocd.blackbox.methods.pairs import MOST, Pairs
+from cocd.blackbox.methods.curvature_pairs import MOST, CurvaturePairs
 
 
 def rosenbrock(x):
@@ -54,7 +54,7 @@ def test_pairs_know_curvature_between_coordinates():
 
 
 def test_pairs_keep_the_newest_and_refuse_what_curves_downwards():
-    pairs = Pairs(3)
+    pairs = CurvaturePairs(3)
     pairs.add(np.ones(3), -np.ones(3))
     assert len(pairs) == 0
     for k in range(MOST + 4):
@@ -66,7 +66,7 @@ def test_pairs_keep_the_newest_and_refuse_what_curves_downwards():
 
 
 def test_pairs_leave_what_a_bound_holds():
-    pairs = Pairs(2)
+    pairs = CurvaturePairs(2)
     pairs.add(np.array([1.0, 1.0]), np.array([3.0, 2.0]))
     assert pairs.direction(np.array([0.0, 1.0]), np.ones(2))[0] == 0
 
@@ -238,7 +238,7 @@ def test_every_stage_resumes_to_the_bit(fun):
         drive(whole, fun, 1)
         phases += 1
         stages.add(type(whole._rule._stage).__name__)
-    assert {"Descent", "Look", "Continuation"} <= stages
+    assert {"Descent", "CoordinateScan", "Continuation"} <= stages
     for cut in range(1, phases, max(1, phases // 12)):
         first = cocd.AskTell(usual(6), **options)
         drive(first, fun, cut)

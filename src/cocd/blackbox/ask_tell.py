@@ -22,7 +22,8 @@ from .arguments import (
 from .executors.engine import FAILURES
 from .methods.plain import Plain
 from .methods.rule import FTOL, Box, Matrix, Points, Rule, Vector, holds
-from .phase import (
+from .phase import Phase
+from .progress import (
     CONVERGED,
     FAILED,
     MAXFEV,
@@ -30,8 +31,7 @@ from .phase import (
     RUNNING,
     STUCK,
     VERSION,
-    Books,
-    Phase,
+    Progress,
     refuse_state,
 )
 
@@ -252,16 +252,16 @@ class AskTell:
         if self._verdict[0] == RUNNING:
             # Some evaluations are kept for the last iterate, which nobody would see otherwise.
             left = None if self._maxfev is None else self._maxfev - self._nfev
-            limit = None if left is None else max(0, left - self._rule.looks)
+            limit = None if left is None else max(0, left - self._rule.final_evaluations)
             if len(points := self._rule.ask(limit)):
                 self._phase = Phase.of(points, limit, last=False, opening=not self._nfev)
                 return
             self._verdict = MAXFEV, f"stopped at maxfev={self._maxfev}"
-        looks = self._rule.looks
+        closing = self._rule.final_evaluations
         if self._maxfev is not None:
-            looks = min(looks, self._maxfev - self._nfev)
-        if self._verdict[0] != FAILED and looks > 0 and not self._seen(before):
-            here = np.repeat(self._rule.x[None], looks, axis=0)
+            closing = min(closing, self._maxfev - self._nfev)
+        if self._verdict[0] != FAILED and closing > 0 and not self._seen(before):
+            here = np.repeat(self._rule.x[None], closing, axis=0)
             self._phase = Phase.of(here, None, last=True, opening=not self._nfev)
         else:
             self._finish(*self._verdict)
@@ -281,7 +281,7 @@ class AskTell:
 
     def _seen(self, before: Points | None) -> bool:
         """Whether the current iterate has been evaluated."""
-        if not self._nfev or self._rule.looks > 1:
+        if not self._nfev or self._rule.final_evaluations > 1:
             return False
         x = self._rule.x
         return np.array_equal(x, self._best) or (before is not None and holds(before, x))
@@ -327,21 +327,21 @@ class AskTell:
         backup = self._rule.state_dict()
         try:
             self._rule.load_state_dict(state["rule"])
-            books = Books.read(state, len(self._best))
+            progress = Progress.read(state, len(self._best))
             other = state["limits"] != [self._maxfev, self._maxiter]
-            other = other and books.verdict[0] in _LIMITS
+            other = other and progress.verdict[0] in _LIMITS
             saved, asked = state["phase"], bool(state["asked"])
             over = saved is None or (other and bool(saved["last"]))
             phase = None if over else Phase.restored(saved, self._rule)
-            if saved is None and books.end[0] == RUNNING:
+            if saved is None and progress.end[0] == RUNNING:
                 raise ValueError("a search under way without points")
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             self._rule.load_state_dict(backup)
             raise ValueError(f"state is damaged: {error!r}") from None
-        self._best, self._fun, self._first = books.best, books.fun, books.first
-        self._nfev, self._nfailed, self._streak = books.counts
-        self._verdict, (self._status, self._message) = books.verdict, books.end
-        self._phase, self._asked, self._final = phase, asked, books.final
+        self._best, self._fun, self._first = progress.best, progress.fun, progress.first
+        self._nfev, self._nfailed, self._streak = progress.counts
+        self._verdict, (self._status, self._message) = progress.verdict, progress.end
+        self._phase, self._asked, self._final = phase, asked, progress.final
         if other and over:
             self._final = None
             self._begin(None)

@@ -21,7 +21,7 @@ from .executors.engine import Answers, Engine, TooManyFailures, evaluate
 from .executors.task import Task
 from .executors.workers import engine
 from .methods.rule import FTOL
-from .phase import FAILED, INTERRUPTED, STOPPED
+from .progress import FAILED, INTERRUPTED, STOPPED
 from .termination import Termination
 
 if TYPE_CHECKING:
@@ -150,11 +150,11 @@ def minimize(
             f"method='cma' has no checkpoints: leave checkpoint={checkpoint!r} out, or use 'auto'"
         )
     task = Task(fun, args if isinstance(args, tuple) else (args,), search.x.shape, bool(vectorized))
-    run = _Run(search, engine(workers, task, seconds), callback, _path(checkpoint), every)
+    run = _Minimization(search, engine(workers, task, seconds), callback, _path(checkpoint), every)
     return run.to_the_end()
 
 
-class _Run:
+class _Minimization:
     """The loop around a search."""
 
     def __init__(

@@ -19,7 +19,7 @@ from .flow import Flow
 from .layers import Layer
 from .losses import Contributions, checked
 from .patches import Maps, at_positions, outputs
-from .tape import Diverged, Nudges, Recording, Replay
+from .tape import Diverged, Nudges, Replay, Tape
 from .unwritten import unwritten
 
 _MEMORY = 32 << 20  # bytes of the largest stacked output
@@ -40,7 +40,7 @@ class Batch:
     stackable: bool = True  # until torch.func.vmap was seen to fail
     why: str = ""
     unchained: set[str] = field(default_factory=set)  # layers that patches cannot follow
-    recording: Recording = field(init=False)
+    recording: Tape = field(init=False)
     base: Tensor = field(init=False)  # (N,)
     samples: int = field(init=False)
     dtypes: set[torch.dtype] = field(init=False)  # of output and loss
@@ -48,7 +48,7 @@ class Batch:
 
     def record(self) -> Any:
         """A pass; gives the loss as `loss_fn` does. The first one, unperturbed, is kept."""
-        recording = Recording(self.parameters)
+        recording = Tape(self.parameters)
         first = not hasattr(self, "recording")
         with unwritten(self.parameters) if first else nullcontext(), recording:
             output = call_model(self.model, self.inputs)

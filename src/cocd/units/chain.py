@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .flow import Flow, pool_options, rises
 from .rules import RULES
-from .tape import POOLS, Call, Recording
+from .tape import POOLS, Tape, TapeCall
 
 _PER_SAMPLE = {
     F.avg_pool2d, F.adaptive_avg_pool2d, F.layer_norm, F.group_norm, F.softmax, F.log_softmax,
@@ -43,7 +43,7 @@ class Step:
 class Chains:
     """The chains of one recording, each made once."""
 
-    def __init__(self, recording: Recording, flow: Flow) -> None:
+    def __init__(self, recording: Tape, flow: Flow) -> None:
         self._recording, self._flow = recording, flow
         self._known: dict[int, list[Step] | None] = {}
 
@@ -76,7 +76,7 @@ def _pool_first(f: Step, pool: Step) -> list[Step]:
     return [replace(pool, base=f.base, out=kept), replace(f, base=kept, out=pool.out)]
 
 
-def _step(call: Call, x: Tensor) -> Step | None:
+def _step(call: TapeCall, x: Tensor) -> Step | None:
     function, out = call.function, call.output
     if call.noise is not None:
         return Step("other", x, out, partial(_masked, call.noise))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .tape import POOLS, Call, Recording, Site, _flat
+from .tape import POOLS, Site, Tape, TapeCall, _flat
 
 _ELEMENTWISE: dict[Any, bool] = {}  # function -> is it non-decreasing?
 for _name in ("relu", "tanh", "sigmoid", "selu", "elu", "softplus", "hardtanh", "relu6",
@@ -34,9 +34,9 @@ for _name in ("relu", "tanh", "sigmoid", "selu", "elu", "softplus", "hardtanh", 
 class Flow:
     """Which calls read a tensor."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._readers: dict[int, list[Call]] = {}
-        self._made: dict[int, Call] = {}
+    def __init__(self, recording: Tape) -> None:
+        self._readers: dict[int, list[TapeCall]] = {}
+        self._made: dict[int, TapeCall] = {}
         for call in recording.calls:
             for value in _flat((call.args, tuple(call.kwargs.values()))):
                 if isinstance(value, Tensor):
@@ -46,10 +46,10 @@ class Flow:
             if call.site is not None:
                 self._made[id(call.site)] = call
 
-    def call_of(self, site: Site) -> Call:
+    def call_of(self, site: Site) -> TapeCall:
         return self._made[id(site)]
 
-    def next(self, output: Any) -> Call | None:
+    def next(self, output: Any) -> TapeCall | None:
         """The only call that reads it, whose only changing input it is."""
         readers = self._readers.get(id(output), [])
         return readers[0] if len(readers) == 1 else None
@@ -77,7 +77,7 @@ class Flow:
         return None
 
 
-def pool_options(call: Call) -> dict[str, Any]:
+def pool_options(call: TapeCall) -> dict[str, Any]:
     """The arguments of a max-pooling by name."""
     names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
     named = {"stride": None, **dict(zip(names, call.args, strict=False)), **call.kwargs}

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from .flow import Flow
 from .rules import UnitRule
-from .tape import Recording, Site
+from .tape import Site, Tape
 
 
 @dataclass(frozen=True)
-class Layout:
+class UnitLayout:
     """How a call's output is laid out over samples, positions and units, as if contiguous."""
 
     shape: tuple[int, ...]
@@ -25,7 +25,7 @@ class Layout:
     minor: bool = False  # of the dimension that samples share with tokens, the samples run fastest
 
     @classmethod
-    def candidates(cls, shape: torch.Size, unit: int, samples: int) -> list[Layout]:
+    def candidates(cls, shape: torch.Size, unit: int, samples: int) -> list[UnitLayout]:
         """What it may be, the likeliest first; none where the output is not one for each sample."""
         unit %= len(shape)
         others = [i for i in range(len(shape)) if i != unit]
@@ -87,7 +87,7 @@ class Layer:
     rule: UnitRule
     key: str
     sites: list[int]  # positions in the recording
-    layouts: list[Layout]
+    layouts: list[UnitLayout]
     calls: list[Site]
     winners: list[Tensor | None]  # of each call: the positions (N, U, cells) that a pooling keeps
     candidates: int  # for its layout
@@ -176,7 +176,7 @@ class Layer:
 
 
 def layers_of(
-    recording: Recording, flow: Flow, samples: int, chosen: Mapping[str, int]
+    recording: Tape, flow: Flow, samples: int, chosen: Mapping[str, int]
 ) -> tuple[list[Layer], dict[str, str]]:
     """The layers in the order of the forward, and parameters that have none with the reason.
 
@@ -207,7 +207,7 @@ def _layer(
     if any(site.written for site in sites):
         return "its input is written to after the call"
     rule = sites[0].rule
-    candidates = [Layout.candidates(site.output.shape, rule.dim, samples) for site in sites]
+    candidates = [UnitLayout.candidates(site.output.shape, rule.dim, samples) for site in sites]
     fewest = min(map(len, candidates))
     if not fewest:
         return "its output is not one for each sample"

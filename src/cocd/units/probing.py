@@ -13,7 +13,7 @@ from ..objective.protocol import Difference
 from ..parts.evaluation import Evaluations
 from .batch import Batch
 from .layers import Layer
-from .memory import Fresh
+from .slope_memory import Fresh
 
 # Of the output's root mean square: wider where rounding is.
 _RADIUS = {torch.float64: 1e-4, torch.float32: 1e-2}

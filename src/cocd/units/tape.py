@@ -113,7 +113,7 @@ class Site:
 
 
 @dataclass(eq=False)
-class Call:
+class TapeCall:
     """Any other call, to see how one tensor becomes the next."""
 
     function: Any
@@ -172,14 +172,14 @@ def normalises_batch(func: Any, named: Mapping[str, Any]) -> bool:
     return func is F.batch_norm and bool(named.get("training"))
 
 
-class Recording(_Walk):
+class Tape(_Walk):
     """The unperturbed pass: sites in order, the calls between them, parameters without a rule."""
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__()
         self._names = {id(p): name for name, p in parameters.items()}
         self.sites: list[Site] = []
-        self.calls: list[Call] = []
+        self.calls: list[TapeCall] = []
         self.output: Any = None  # of the model
         self.noise: list[Tensor] = []
         self._overwritten: dict[int, Tensor] = {}  # storages that a dropout in place writes to
@@ -214,7 +214,7 @@ class Recording(_Walk):
             mask = func(torch.ones_like(x), **named)
             self.noise.append(mask)
             out = x * mask
-        self.calls.append(Call(func, (x,), {}, out, noise=mask))
+        self.calls.append(TapeCall(func, (x,), {}, out, noise=mask))
         if inplace:  # x stays as it was, for the patches; so nobody may read it again
             self._overwritten[x.untyped_storage().data_ptr()] = x
         return out
@@ -238,7 +238,7 @@ class Recording(_Walk):
         self._refuse_overwritten(args, tuple(kwargs.values()))
         if func in POOLS and not kwargs.get("return_indices") and len(args) < 7:
             out, winners = func(*args, **{**kwargs, "return_indices": True})
-            self.calls.append(Call(func, args, kwargs, out, winners=winners))
+            self.calls.append(TapeCall(func, args, kwargs, out, winners=winners))
             return out
         out = func(*args, **kwargs)
         self._note(func, args, kwargs, out)
@@ -247,7 +247,7 @@ class Recording(_Walk):
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         if not any(isinstance(t, Tensor) for t in _flat(out)):
             return  # a size, a flag
-        self.calls.append(Call(func, args, kwargs, out))
+        self.calls.append(TapeCall(func, args, kwargs, out))
         for value in _flat((args, tuple(kwargs.values()))):
             found = self.parameter(value)
             if found is not None:
@@ -274,7 +274,7 @@ class Recording(_Walk):
         site = Site(func, args, kwargs, rule, named, parameters, out, scale, 0, statistics)
         site.version = site.input._version
         self.sites.append(site)
-        self.calls.append(Call(func, args, kwargs, out, site))
+        self.calls.append(TapeCall(func, args, kwargs, out, site))
         return out
 
 
@@ -315,7 +315,7 @@ class Replay(_Walk):
     does to the loss is in `pulled`, a linear term.
     """
 
-    def __init__(self, recording: Recording, nudges: Nudges) -> None:
+    def __init__(self, recording: Tape, nudges: Nudges) -> None:
         super().__init__()
         self._recording = recording
         self._nudges = nudges

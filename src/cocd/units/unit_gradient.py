@@ -23,8 +23,8 @@ from ..parts.warn import warn
 from .batch import Batch
 from .layers import Layer
 from .losses import contributions
-from .memory import Fresh, Memory
 from .probing import Probing, Pulls, pull
+from .slope_memory import Fresh, SlopeMemory
 from .verified import Verified
 
 _VERSION = 1  # of the saved state
@@ -128,7 +128,7 @@ class UnitGradient:
         self.skipped = 0  # coordinates whose slopes were not stored because a loss was not finite
         self._generator = torch.Generator().manual_seed(seed)
         self._cursor = 0  # units, or layers, that have been probed so far
-        self._memory = Memory()
+        self._memory = SlopeMemory()
         self._verified = Verified()
         self._coordinates: list[Coordinates] = []
         self._stackable, self._why = True, ""

@@ -1,8 +1,8 @@
 """The automatic rule: no learning rate; it goes through the stages that the function asks for.
 
 A measurement of the noise at x0; a `Descent`; where steps gain less than noise hides an
-`Averaging`; where nothing near is lower a `Look` around, then a `Continuation` from a wide radius
-and a descent from where it leads, again and again until nothing lower has been found for long.
+`Averaging`; where nothing near is lower a `CoordinateScan`, then a `Continuation` from a wide
+radius and a descent from where it leads, until nothing lower has been found for long.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...parts.types import State
 from ..radius import MEASUREMENTS, TABLE, measuring_points, relative_noise
 from .averaging import Averaging
 from .continuation import Continuation
+from .coordinate_scan import CoordinateScan
+from .curvature_pairs import CurvaturePairs
 from .descent import Descent
-from .look import Look
-from .pairs import Pairs
 from .rule import Box, Points, Settled, Vector
 from .saving import fields, restore
 from .surface import Surface
 
-Stage = Descent | Averaging | Look | Continuation
+Stage = Descent | Averaging | CoordinateScan | Continuation
 
 _SWEEPS = 8  # that a limit should leave room for, where the budget is not given
 _QUIETER = 0.1  # the noise at which values can be compared again, of what it was
@@ -86,7 +86,7 @@ class Auto:
         return stage.at if isinstance(stage, Averaging) else (stage.x, stage.f)
 
     @property
-    def looks(self) -> int:
+    def final_evaluations(self) -> int:
         """One without noise."""
         return _LOOKS if self.surface.noise else 1
 
@@ -141,7 +141,7 @@ class Auto:
             descent = self._descent(stage.x, stage.f)
             descent.enough = self._lowest
             return descent
-        if isinstance(stage, Look):
+        if isinstance(stage, CoordinateScan):
             if not stage.done:
                 return None
             lower = stage.lowest < self._lowest
@@ -167,7 +167,7 @@ class Auto:
             return None
         self._attempts += 1
         width = _LOOKED[self._attempts % len(_LOOKED)]
-        return Look(surface, self._best, self._lowest, self._bend, width, self._rng)
+        return CoordinateScan(surface, self._best, self._lowest, self._bend, width, self._rng)
 
     @property
     def _around(self) -> str:
@@ -215,12 +215,12 @@ class Auto:
 
     def _empty(self, name: str) -> Stage:
         x = self._x0
-        if name not in ("Averaging", "Look", "Continuation", "Descent"):
+        if name not in ("Averaging", "CoordinateScan", "Continuation", "Descent"):
             raise ValueError(f"there is no stage {name!r}")
         if name == "Averaging":
-            return Averaging(self.surface, x, 0.0, np.zeros(len(x)), Pairs(len(x)))
-        if name == "Look":
-            return Look(self.surface, x, 0.0, np.zeros(len(x)), 1.0, self._rng)
+            return Averaging(self.surface, x, 0.0, np.zeros(len(x)), CurvaturePairs(len(x)))
+        if name == "CoordinateScan":
+            return CoordinateScan(self.surface, x, 0.0, np.zeros(len(x)), 1.0, self._rng)
         if name == "Continuation":
             return Continuation(self.surface, x, 0.0, 1.0, self._rng)
         return Descent(self.surface, x, 0.0, self._B or 1, self._ftol)

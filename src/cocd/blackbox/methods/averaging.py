@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...parts.types import State
-from ..sides import Sides
-from .pairs import Pairs
+from ..stencil import Stencil
+from .curvature_pairs import CurvaturePairs
 from .rule import Points, Vector
 from .saving import fields, restore
 from .surface import Surface, differences, probes
@@ -26,14 +26,16 @@ class Averaging:
 
     done = ""
 
-    def __init__(self, surface: Surface, x: Vector, f: float, c: Vector, pairs: Pairs) -> None:
+    def __init__(
+        self, surface: Surface, x: Vector, f: float, c: Vector, pairs: CurvaturePairs
+    ) -> None:
         self.surface, self.pairs = surface, pairs
         self.x, self.f, self.steps, self.skipped = x.copy(), f, 0, 0
         self.c = c.copy()
         self._seen = 0  # sweeps that curvatures are the mean of
         self._turns = 0
         self._d = np.zeros(len(x))
-        self._sides: Sides
+        self._stencil: Stencil
         self.began = surface.noise
         self.at = (x.copy(), f)  # the last point that was evaluated, and its mean
 
@@ -48,21 +50,21 @@ class Averaging:
         h = least / (1 + self._turns) ** 0.25
         if self.surface.eps is not None:
             h = np.full(n, self.surface.eps)
-        self._sides = self.surface.sides(np.arange(n), self.x, h)
-        return probes(self.x, self._sides, again=True)
+        self._stencil = self.surface.stencil(np.arange(n), self.x, h)
+        return probes(self.x, self._stencil, again=True)
 
     def tell(self, values: Vector) -> None:
         """A step."""
-        sides, surface = self._sides, self.surface
+        stencil, surface = self._stencil, self.surface
         here = values[[0, -1]]
         surface.twice(*map(float, here))
         here = here[np.isfinite(here)]
         f = float(here.mean()) if len(here) else self.f
         self.at = (self.x.copy(), f)
-        g, c, _ = differences(sides, f, values[1:-1])
+        g, c, _ = differences(stencil, f, values[1:-1])
         self.skipped += int((~np.isfinite(g)).sum())
         g = np.where(np.isfinite(g), g, 0.0)
-        h = sides.width / 2
+        h = stencil.width / 2
         self._seen = min(self._seen + 1, _MEMORY)
         share = 1 / (self._seen + 1)
         self.c += share * np.where(np.isfinite(c), c - self.c, 0.0)

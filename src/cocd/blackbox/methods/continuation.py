@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...parts.types import State
-from ..sides import Sides
+from ..stencil import Stencil
 from .rule import Points, Vector
 from .saving import fields, restore
 from .surface import Surface, differences, probes
@@ -34,7 +34,7 @@ class Continuation:
         self._c = np.zeros(len(x))
         self._seen = 0
         self._draw()
-        self._sides: Sides
+        self._stencil: Stencil
 
     def _draw(self) -> None:
         self._radii = self._width * self._size * self._rng.uniform(0.5, 1.5, len(self.x))
@@ -44,18 +44,18 @@ class Continuation:
         n = len(self.x)
         if limit is not None and limit < 2 * n + 1:
             return np.empty((0, n))
-        self._sides = self.surface.sides(np.arange(n), self.x, self._radii)
-        return probes(self.x, self._sides)
+        self._stencil = self.surface.stencil(np.arange(n), self.x, self._radii)
+        return probes(self.x, self._stencil)
 
     def tell(self, values: Vector) -> None:
         """A step, and a smaller radius."""
         f = float(values[0])
         self.f = f if np.isfinite(f) else self.f
-        g, c, _ = differences(self._sides, self.f, values[1:])
+        g, c, _ = differences(self._stencil, self.f, values[1:])
         g = np.where(np.isfinite(g), g, 0.0)
         self._seen = min(self._seen + 1, _MEMORY)
         self._c += np.where(np.isfinite(c), c - self._c, 0.0) / self._seen
-        h = self._sides.width / 2
+        h = self._stencil.width / 2
         # What all coordinates curve on the average keeps one that looks flat from running away.
         bend = np.abs(self._c) + 0.3 * float(np.abs(self._c).mean()) + 1e-300
         self.x = self.surface.inside(self.x + np.clip(-_SHARE * g / bend, -h, h))

@@ -2,8 +2,8 @@
 
 A step is two or three phases: the probes of a block, three trial points along the direction, one
 more where a parabola through them is lowest. Along the whole vector (B = n) directions follow the
-curvature that the last steps have shown (`pairs`), or are conjugate where that does not pay; a
-block moves alone. `cocd.auto.direction` has the mechanism and why it is so.
+curvature that the last steps have shown (`curvature_pairs`), or are conjugate where that does not
+pay; a block moves alone. `cocd.auto.direction` has the mechanism and why it is so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...errors import NonFiniteLoss
 from ...parts.types import State
 from ...schedules import Cyclic
 from ..radius import ROUNDING
-from ..sides import Sides
-from .pairs import Pairs
+from ..stencil import Stencil
+from .curvature_pairs import CurvaturePairs
 from .rule import Points, Vector
 from .saving import fields, numbers, restore, search_of, search_state
 from .surface import Surface, differences, probes
@@ -46,7 +46,7 @@ class Descent:
         self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
         self.enough = np.inf  # where slower progress than that towards it ends the descent
         self.g, self.c = np.zeros(n), np.zeros(n)
-        self.pairs = Pairs(n)
+        self.pairs = CurvaturePairs(n)
         self._schedule = Cyclic(n)
         self._radius = WIDE  # of a coordinate's scale
         self._length, self._own = Length(), Length()  # conjugate directions; pairs
@@ -62,7 +62,7 @@ class Descent:
         self._plateau = False  # x is on one, and the radius was widened
         self.lost = False  # in noise: what a step gains cannot be told
 
-    def inherit(self, c: Vector, pairs: Pairs) -> None:
+    def inherit(self, c: Vector, pairs: CurvaturePairs) -> None:
         """Go on with the curvature that another stage has found, at the least radius."""
         self.c, self.pairs = c.copy(), pairs
         self._radius = _NARROW
@@ -83,8 +83,8 @@ class Descent:
         if B < 1:
             return np.empty((0, len(self.x)))
         block = np.concatenate([np.arange(*stretch) for stretch in self._schedule.next(B)])
-        self._sides = self.surface.sides(block, self.x, self._radii())
-        return probes(self.x, self._sides)
+        self._stencil = self.surface.stencil(block, self.x, self._radii())
+        return probes(self.x, self._stencil)
 
     def _radii(self) -> Vector:
         if self.surface.eps is not None:
@@ -105,7 +105,7 @@ class Descent:
 
     def _propose(self, values: Vector) -> None:
         """From differences to a direction."""
-        sides = self._sides
+        stencil = self._stencil
         f = float(values[0])
         self.surface.twice(self.f, f)
         if not np.isfinite(f):  # it has been evaluated before: this time it failed
@@ -113,11 +113,11 @@ class Descent:
         if not np.isfinite(f):
             raise NonFiniteLoss("fun cannot be evaluated at the current point")
         self.f = f
-        g, c, seen = differences(sides, f, values[1:])
+        g, c, seen = differences(stencil, f, values[1:])
         good = np.isfinite(g)
         self.skipped += int((~good).sum())
-        block = sides.block
-        self._keep_spare(sides, seen)
+        block = stencil.block
+        self._keep_spare(stencil, seen)
         self._schedule.advance(len(block))
         if 2 * good.sum() < len(good):  # that nothing is lower shows nothing here
             self._recent = []
@@ -128,7 +128,7 @@ class Descent:
         if not (g[good].any() or self.c[block].any() or (seen != f).any()):
             self._widen()
             return
-        self._d = self._direction(block, sides.width)
+        self._d = self._direction(block, stencil.width)
         slope = float(self.g[block] @ self._d[block])
         if slope >= 0 or not np.isfinite(slope):
             self._fail()
@@ -147,14 +147,14 @@ class Descent:
         self._plateau = True
         self.steps += 1
 
-    def _keep_spare(self, sides: Sides, seen: Vector) -> None:
+    def _keep_spare(self, stencil: Stencil, seen: Vector) -> None:
         """The best of the probes, which a step that finds nothing can fall back on."""
         lowest = np.where(np.isfinite(seen), seen, np.inf)
         k, side = np.unravel_index(int(lowest.argmin()), lowest.shape)
         point = self.x.copy()
-        end = (sides.up, sides.down)[side][k]
+        end = (stencil.up, stencil.down)[side][k]
         if np.isfinite(end):
-            point[sides.block[k]] = end
+            point[stencil.block[k]] = end
         self._spare = (float(lowest[k, side]), point)
 
     def _direction(self, block: Any, width: Vector) -> Vector:
@@ -235,11 +235,11 @@ class Descent:
 
     def _hidden(self) -> bool:
         """It is noise that hides what a step gains: a smaller radius would not show more."""
-        return len(self._sides.block) == len(self.x) and self._narrow()
+        return len(self._stencil.block) == len(self.x) and self._narrow()
 
     def _fail(self) -> None:
         """No point was lower."""
-        if self._plateau and len(self._sides.block) == len(self.x):
+        if self._plateau and len(self._stencil.block) == len(self.x):
             self._end(f"fun is flat here, and no lower within {float(self._radii().max()):.3g}")
             return
         self._power = 0.0

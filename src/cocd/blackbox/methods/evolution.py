@@ -24,7 +24,7 @@ class Evolution:
     """CMA-ES; `Rule` says what is asked of it. Its state is that of another package: not data."""
 
     averaged = None
-    looks = 1
+    final_evaluations = 1
     skipped = 0
 
     def __init__(

@@ -12,7 +12,7 @@ from ...parts.types import State
 from ...parts.update import descend, descend_whole
 from ...schedules import Cyclic
 from ..radius import MEASUREMENTS, measuring_points, radii, relative_noise
-from ..sides import Sides, sides_of
+from ..stencil import Stencil, stencil_of
 from .rule import Box, Points, Probes, Vector
 
 DEFAULT_BUDGET = 32  # coordinates a step where none is given; a box of workers is kept busy
@@ -27,7 +27,7 @@ class Plain:
     """
 
     settled = averaged = None
-    looks = 1
+    final_evaluations = 1
 
     def __init__(
         self,
@@ -69,23 +69,23 @@ class Plain:
         B = self._B if limit is None else min(self._B, (limit - 1) // 2)
         if B < 1:
             return np.empty((0, len(self.x)))
-        self._sides = sides = self._choose(B)
+        self._stencil = stencil = self._choose(B)
         # In the order of the torch optimizer: up and down of each coordinate in turn.
-        values = np.stack([sides.up, sides.down], axis=1).ravel()
+        values = np.stack([stencil.up, stencil.down], axis=1).ravel()
         moved = ~np.isnan(values)
-        return Probes(self.x, np.repeat(sides.block, 2)[moved], values[moved])
+        return Probes(self.x, np.repeat(stencil.block, 2)[moved], values[moved])
 
     @property
     def _measuring(self) -> bool:
         return self._eps is None and self._noise is None
 
-    def _choose(self, B: int) -> Sides:
+    def _choose(self, B: int) -> Stencil:
         stretches = [np.arange(*stretch) for stretch in self._schedule.next(B)]
         block = np.concatenate(stretches)
         x = self.x[block]
         box = None if self._box is None else Box(self._box.lower[block], self._box.upper[block])
         h = radii(x, box, self._noise or 0.0) if self._eps is None else np.full(B, self._eps)
-        return sides_of(block, x, h, box)
+        return stencil_of(block, x, h, box)
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -94,11 +94,11 @@ class Plain:
         if self._measuring:
             self._noise = relative_noise(values)
             return
-        f, sides = values[0], self._sides
-        moved = ~np.isnan(np.stack([sides.up, sides.down], axis=1))
+        f, stencil = values[0], self._stencil
+        moved = ~np.isnan(np.stack([stencil.up, stencil.down], axis=1))
         f_probe = np.full(moved.shape, f)
         f_probe[moved] = values[1:]
-        fresh = (f_probe[:, 0] - f_probe[:, 1]) / sides.width
+        fresh = (f_probe[:, 0] - f_probe[:, 1]) / stencil.width
         fresh[~moved.any(axis=1)] = 0.0  # a coordinate that its bounds fix
         with np.errstate(invalid="ignore"):
             self._step(fresh)

@@ -144,7 +144,7 @@ class Rule(Protocol):
         """With noise: the point to report, and its mean value."""
 
     @property
-    def looks(self) -> int:
+    def final_evaluations(self) -> int:
         """Evaluations of the last iterate that tell what it is worth."""
 
     def ask(self, limit: int | None) -> Points:

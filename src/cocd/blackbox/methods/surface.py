@@ -8,7 +8,7 @@ import numpy as np
 
 from ...parts.types import State
 from ..radius import ROUNDING, noise_level, scales
-from ..sides import Sides, sides_of
+from ..stencil import Stencil, stencil_of
 from .rule import Box, Probes, Vector
 
 ABOVE = 6.0  # times the noise: what curvature must do to a value within the radius
@@ -74,11 +74,11 @@ class Surface:
         wanted = np.sqrt(2 * ABOVE * self.noise / np.where(known, bend, 1.0))
         return np.asarray(np.where(known, np.minimum(wanted, size), least))
 
-    def sides(self, block: Any, x: Vector, h: Vector) -> Sides:
+    def stencil(self, block: Any, x: Vector, h: Vector) -> Stencil:
         """Where the coordinates of a block go."""
         box = self.box
         part = None if box is None else Box(box.lower[block], box.upper[block])
-        return sides_of(block, x[block], h[block], part)
+        return stencil_of(block, x[block], h[block], part)
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -94,27 +94,27 @@ class Surface:
             raise ValueError("noise is not a finite number")
 
 
-def probes(x: Vector, sides: Sides, again: bool = False) -> Probes:
+def probes(x: Vector, stencil: Stencil, again: bool = False) -> Probes:
     """X and both sides of each coordinate; `again`: x once more at the end."""
-    values = np.stack([sides.up, sides.down], axis=1).ravel()
+    values = np.stack([stencil.up, stencil.down], axis=1).ravel()
     moved = ~np.isnan(values)
-    index, to = np.repeat(sides.block, 2)[moved], values[moved]
+    index, to = np.repeat(stencil.block, 2)[moved], values[moved]
     if again:
         index, to = np.append(index, 0), np.append(to, x[0])
     return Probes(x, index, to)
 
 
-def differences(sides: Sides, f: float, values: Vector) -> tuple[Vector, Vector, Vector]:
+def differences(stencil: Stencil, f: float, values: Vector) -> tuple[Vector, Vector, Vector]:
     """Slopes, curvatures and all values (B, 2) of a block; NaN where an evaluation failed.
 
     A coordinate with one side alone has a one-sided slope and no curvature, one that its bounds
     fix neither.
     """
-    moved = sides.moved
+    moved = stencil.moved
     seen = np.full(moved.shape, f)
     seen[moved] = values
-    g = (seen[:, 0] - seen[:, 1]) / sides.width
+    g = (seen[:, 0] - seen[:, 1]) / stencil.width
     g[~moved.any(axis=1)] = 0.0
     both = moved.all(axis=1)
-    c = np.where(both, (seen[:, 0] - 2 * f + seen[:, 1]) / (sides.width / 2) ** 2, np.nan)
+    c = np.where(both, (seen[:, 0] - 2 * f + seen[:, 1]) / (stencil.width / 2) ** 2, np.nan)
     return g, c, seen

@@ -30,7 +30,7 @@ class Wasp:
     """
 
     settled = averaged = None
-    looks = 1
+    final_evaluations = 1
 
     def __init__(
         self,

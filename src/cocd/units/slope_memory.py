@@ -34,7 +34,7 @@ class Fresh(NamedTuple):
         return merged
 
 
-class Memory:
+class SlopeMemory:
     """Slopes by layer and argument."""
 
     def __init__(self) -> None:

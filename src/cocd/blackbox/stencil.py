@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .methods.rule import Box, Vector
 
 
-class Sides(NamedTuple):
+class Stencil(NamedTuple):
     """Where the coordinates of a block go, NaN where one stays, and the divisors (eq. 3)."""
 
     block: NDArray[np.intp]
@@ -24,12 +24,12 @@ class Sides(NamedTuple):
         return ~np.isnan(np.stack([self.up, self.down], axis=1))
 
 
-def sides_of(block: NDArray[np.intp], x: Vector, h: Vector, box: Box | None) -> Sides:
+def stencil_of(block: NDArray[np.intp], x: Vector, h: Vector, box: Box | None) -> Stencil:
     """The sides of the coordinates `block`, which stand at x, with radii h and bounds `box`."""
-    return Sides(block, x + h, x - h, 2 * h) if box is None else _inside(block, x, h, box)
+    return Stencil(block, x + h, x - h, 2 * h) if box is None else _inside(block, x, h, box)
 
 
-def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Sides:
+def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Stencil:
     """Both sides where both have room, else the one with more room, up to the face if need be."""
     above, below = box.upper - x, x - box.lower
     central = (x + h <= box.upper) & (x - h >= box.lower)
@@ -39,4 +39,4 @@ def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Sides:
     up = np.where(use_up & (above > 0), np.minimum(x + reach, box.upper), np.nan)
     down = np.where(use_down & (below > 0), np.maximum(x - reach, box.lower), np.nan)
     width = np.where(central, 2 * h, np.where(reach > 0, reach, 1.0))
-    return Sides(block, up, down, width)
+    return Stencil(block, up, down, width)

@@ -23,7 +23,7 @@ _NEAR = (-3.0, -0.5)  # these powers of ten, of the scale
 _SPREAD = 0.35  # of the radius, in the first look; it halves with each
 
 
-class Look:
+class CoordinateScan:
     """From the minimum x, whose value is f and whose curvatures are c."""
 
     def __init__(

@@ -17,10 +17,10 @@ MOST = 6  # pairs that are remembered: more are too old where curvature changes
 _ROUND = 1e-10  # of |s| |y|: a product below it is rounding, or a direction without curvature
 
 
-class Pairs:
+class CurvaturePairs:
     """The last pairs, the newest at the end.
 
-    >>> pairs = Pairs(2)
+    >>> pairs = CurvaturePairs(2)
     >>> hessian = np.array([[2.0, 1.0], [1.0, 3.0]])
     >>> for s in np.eye(2):
     ...     pairs.add(s, hessian @ s)
