@@ -66,7 +66,7 @@ def main() -> None:
         x0,
         args=(times, data),
         bounds=[(x - 2, x + 2) for x in x0],  # each parameter known to a factor of 7
-        maxfev=300 if args.small else 5000,
+        maxfev=300 if args.small else 1500,
         callback=progress,
         rng=0,
     )
