@@ -93,7 +93,7 @@ def test_a_grid_that_was_run_for_less_than_the_plan_is_taken_as_it_is(tmp_path: 
 
 
 def test_the_tuned_settings_are_those_of_the_committed_rows() -> None:
-    folder = Path(__file__).parents[1] / "results" / "tune"
+    folder = Path(__file__).parents[2] / "results" / "tune"
     if not folder.exists():
         pytest.skip("the rows are in the repository, not in the package")
     chosen = best.choose(folder)

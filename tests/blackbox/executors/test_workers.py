@@ -18,7 +18,7 @@ import cocd
 
 PLAIN = {"method": "cocd", "lr": 0.01, "eps": 0.1, "compute_budget": 4, "decay": 0.9}
 ONES = np.ones(6)
-SCRIPTS = Path(__file__).parents[1]
+SCRIPTS = Path(__file__).parents[2]
 
 
 def expected(**options):

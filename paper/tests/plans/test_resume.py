@@ -15,7 +15,7 @@ from cocd_paper.store import read_rows
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the driver forks its children")
 
-DRIVER = Path(__file__).with_name("experiment_driver.py")
+DRIVER = Path(__file__).parents[1] / "experiment_driver.py"
 KILLED = -9
 # Moments at which a run of twelve steps, three epochs of four, is killed.
 MOMENTS: list[tuple[str, int]] = [
