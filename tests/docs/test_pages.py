@@ -3,6 +3,7 @@
 Fragments that need more than the page are marked `py`.
 """
 
+import importlib.util
 import re
 import warnings
 from pathlib import Path
@@ -29,3 +30,14 @@ def test_the_code_of_a_page_runs_as_printed(page, tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a page may show one, and libraries have their own
             exec(code, namespace)
+
+
+def test_a_public_name_without_an_entry_in_the_reference_is_found():
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("names", ROOT / "docs" / "public_names.py")
+    names = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(names)
+    everything = set(names.undocumented(()))
+    assert {"cocd.AutoCoCD", "cocd.rules.flow", "cocd.integrations.Steps"} <= everything
+    assert names.undocumented(everything) == []
+    assert names.undocumented(everything - {"cocd.minimize"}) == ["cocd.minimize"]
