@@ -225,7 +225,7 @@ def test_every_committed_run_is_found_under_its_key(committed):
 
 
 def test_every_table_of_the_page_of_documentation_has_rows(committed):
-    page = (RESULTS.parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    page = (RESULTS.parents[1] / "docs" / "reproduction.md").read_text(encoding="utf-8")
     filled = fill(page, sections(committed.results))
     assert filled.count("<!-- table ") > 10 and filled.count("No rows yet.") <= 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from ..parts.interrupts import Interrupts
 
@@ -30,12 +30,7 @@ class Termination:
             self._installed = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._installed:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if self.asked:

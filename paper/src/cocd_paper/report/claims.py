@@ -28,7 +28,7 @@ ABOUT = (
 Evidence = Iterator[tuple[bool | None, str]]
 Rule = Callable[[Sequence[Series]], Evidence]
 Panel = Mapping[float, Series]  # by the value of what is varied, small to large
-_level = attrgetter("level")
+_level, _length = attrgetter("level"), attrgetter("reached", "epochs")
 
 
 class Claim(NamedTuple):
@@ -59,10 +59,9 @@ def table(series: Sequence[Series]) -> Table:
     real = [s for s in series if s.as_planned and s.run["split"] == "test" and not s.run["smoke"]]
     rows = []
     for claim in CLAIMS:
-        found = list(claim.rule(real))
-        here = "; ".join(words for _, words in found if words)
-        word = verdict([held for held, _ in found], claim.wanted)
-        rows.append((claim.where, claim.says, claim.when, word, here or "nothing run tells"))
+        held, shown = [*zip(*claim.rule(real), strict=True)] or [(), ()]
+        here = "; ".join(filter(None, shown)) or "nothing run tells"
+        rows.append((claim.where, claim.says, claim.when, verdict(held, claim.wanted), here))
     columns = ("paper", "claim", "counts as reproduced if", "verdict", "here")
     return Table("The paper's claims", columns, tuple(rows), 5)
 
@@ -86,15 +85,12 @@ def _best_of(panel: Panel) -> float:
 
 
 def _longest(series: Iterable[Series]) -> Series | None:
-    return max(series, key=lambda s: (s.reached, s.epochs), default=None)
+    return max(series, key=_length, default=None)
 
 
 def _by_task(series: Iterable[Series]) -> dict[str, Series]:
     """Of each task the one that has come furthest."""
-    found: dict[str, Series] = {}
-    for s in sorted(series, key=lambda s: (s.reached, s.epochs)):
-        if s.reached or s.diverged:
-            found[s.task] = s
+    found = {s.task: s for s in sorted(series, key=_length) if s.reached or s.diverged}
     return {task: found[task] for task in ("sarcos", "mnist", "cifar10") if task in found}
 
 
@@ -114,12 +110,10 @@ def _labelled(series: Sequence[Series], label: str) -> dict[str, Series]:
     return _by_task(s for s in series if (s.plan, s.label) == ("table-main", label))
 
 
-def _pairs(series: Sequence[Series], tuned: bool) -> list[tuple[Series, Series]]:
+def _pairs(series: Sequence[Series], *, tuned: bool) -> list[tuple[Series, Series]]:
     """CoCD and BCCD on each task."""
-    if tuned:
-        ours, theirs = (_labelled(series, f"{name} (tuned)") for name in ("CoCD", "BCCD"))
-    else:
-        ours, theirs = (_paper(series, method) for method in ("cocd", "bccd"))
+    ours = _labelled(series, "CoCD (tuned)") if tuned else _paper(series, "cocd")
+    theirs = _labelled(series, "BCCD (tuned)") if tuned else _paper(series, "bccd")
     return [(s, theirs[task]) for task, s in ours.items() if task in theirs]
 
 
@@ -144,12 +138,9 @@ def _measured(series: Sequence[Series], plan: str, key: str) -> dict[str, float]
     """By task, the mean of what was measured."""
     found: dict[str, list[float]] = {}
     for s in (s for s in series if s.plan == plan):
-        rows = (row for result in s.results for row in result.measures)
-        found.setdefault(s.task, []).extend(row[key] for row in rows if key in row)
-    return {task: fmean(values) for task, values in found.items() if values}
-
-
-# --- the main table ----------------------------------------------------------------------------
+        for row in (row for r in s.results for row in r.measures if key in row):
+            found.setdefault(s.task, []).append(row[key])
+    return {task: fmean(values) for task, values in found.items()}
 
 
 @_claim("table 2", "CoCD is better than BCCD at the same rate on every task", "better on each", 3)
@@ -170,8 +161,6 @@ def _ends_at(series: Sequence[Series], method: str) -> Evidence:
 
 
 _NEAR = "within a tenth of the loss, or two points"
-
-
 for _method, _says, _when in (
     ("cocd", "CoCD reaches 31.18, 95.48 % and 45.08 %", f"there or better, or {_NEAR}"),
     ("bccd", "BCCD ends at 188.73, 27.03 % and 10.13 % (guessing)", _NEAR),
@@ -212,9 +201,6 @@ def _better_than_random(series: Sequence[Series]) -> Evidence:
 def _no_extra_time(series: Sequence[Series]) -> Evidence:
     for task, ratio in _measured(series, "table-time", "cocd_over_bccd").items():
         yield ratio <= 1.1, f"{text.task(task)} {ratio:.3f} times"
-
-
-# --- radii, decay, budgets ---------------------------------------------------------------------
 
 
 def _radii(series: Sequence[Series], label: str) -> Panel:
@@ -325,9 +311,6 @@ def _stress(series: Sequence[Series]) -> Evidence:
         yield _best_of(ours) <= paper.STRESS_LOSS, ""
 
 
-# --- random directions, a larger network, theory, memory ---------------------------------------
-
-
 @_claim("section 6.3", "SPSA and ZO-SGD diverge on SARCOS", "both do, at CoCD's rate", 4)
 def _diverge(series: Sequence[Series]) -> Evidence:
     rate = paper.settings("sarcos", "cocd")["lr"]
@@ -405,7 +388,7 @@ def _bound(series: Sequence[Series]) -> Evidence:
 def _light(series: Sequence[Series]) -> Evidence:
     def peaks(method: str, **wanted: object) -> dict[str, float]:
         keys = ("engine", "memory_budget")
-        own = [s for s in series if s.method == method and s.run["plan"] == "table-memory"]
+        own = [s for s in series if s.method == method]
         own = [s for s in own if all(s.settings.get(k) == wanted.get(k) for k in keys)]
         return _measured(own, "table-memory", "tensor_peak_bytes")
 

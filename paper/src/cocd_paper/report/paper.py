@@ -14,13 +14,9 @@ if TYPE_CHECKING:
 EPOCHS = 50
 # Of the loss, by CoCD in all epochs: steps x (2 B + 1).
 EVALUATIONS = {"sarcos": 34_750 * 129, "mnist": 23_450 * 513, "cifar10": 19_550 * 2_049}
-RESNET_EPOCHS = 10
 MACHINE = "one NVIDIA RTX PRO 6000 Blackwell GPU"
 STRESS_LOSS = 68.64  # SARCOS, B = 1, gamma 0.95, eps 1 (section 6.2)
 STRESS_SETTINGS = {"compute_budget": 1, "decay": 0.95, "eps": 1.0}
-RANDOM_SECONDS = {"cocd": 8.1, "zosgd": 15.7}  # an epoch on SARCOS (section 6.3)
-ERROR_BOUND_BUDGETS = (16, 2048)  # the horizontal axis of the error figure, logarithmic
-ERROR_BOUND_PARAMETERS = 4000  # "approximately 4k"
 
 
 class Entry(NamedTuple):

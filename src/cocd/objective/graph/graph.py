@@ -14,10 +14,6 @@ from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Call, rules
 
 
-class Untraceable(Exception):
-    """The model cannot be followed call by call; the message says why."""
-
-
 @dataclass(frozen=True)
 class Ref:
     """An argument that is the output of an earlier node."""
