@@ -173,6 +173,11 @@ class Batch:
             found = at_positions(self.maps, layer.calls[0], index, d.to(x.dtype))
             if found is not None:
                 return found
+        plain = layer.layouts[0].shape == (self.samples, layer.units) and len(layer.calls) == 1
+        if plain and index.shape[1] == 1 and len(index) <= layer.units:  # units one by one
+            one = torch.zeros(self.samples, layer.units, dtype=x.dtype)
+            one[:, index[:, 0, 0] % layer.units] = d[:, 0].t().to(x.dtype)
+            return layer.slopes(one.to(x.device).flatten())
         flat = torch.zeros(sum(layer.sizes), dtype=torch.float64)
         flat.scatter_add_(0, index.flatten(), d.flatten())
         return layer.slopes(flat.to(x))

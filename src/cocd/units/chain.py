@@ -23,6 +23,7 @@ _PER_SAMPLE = {
     F.avg_pool2d, F.adaptive_avg_pool2d, F.layer_norm, F.group_norm, F.softmax, F.log_softmax,
     torch.softmax, torch.log_softmax, torch.avg_pool1d, F.rms_norm,
 }  # fmt: skip
+_TANH = {F.tanh, torch.tanh, torch.tanh_, torch.Tensor.tanh, torch.Tensor.tanh_}
 _RESHAPES = {torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape}
 
 
@@ -34,10 +35,20 @@ class Step:
     base: Tensor  # input of the unperturbed pass
     out: Tensor
     apply: Callable[[Tensor], Tensor]  # to stacked samples
+    smooth: bool = False  # a tanh, whose differences have a closed form
     size: int = 1  # of the pool
     weight: Tensor | None = None  # of a convolution or linear layer
     padding: tuple[int, int] = (0, 0)
     winners: Tensor | None = None  # of a pooling
+
+
+    def change(self, delta: Tensor, base: Callable[[], Tensor], out: Tensor) -> Tensor:
+        """f(base + delta) - f(base) of an elementwise function f, where `out` is f(base)."""
+        if self.smooth:
+            low, high = torch.aminmax(delta)
+            if low >= -1 and high <= 1:
+                return _tanh_change(delta, out)
+        return self.apply(base() + delta) - out
 
 
 class Chains:
@@ -85,7 +96,8 @@ def _step(call: TapeCall, x: Tensor) -> Step | None:
             return None
         rest, kwargs = call.args[1:], {k: v for k, v in call.kwargs.items() if k != "inplace"}
         kind = "monotone" if rises(function) else "elementwise"
-        return Step(kind, x, out, lambda v: function(v, *rest, **kwargs))
+        smooth = function in _TANH and x.dtype in (torch.float32, torch.float64)
+        return Step(kind, x, out, lambda v: function(v, *rest, **kwargs), smooth)
     if function in _RESHAPES:
         if out.dim() != 2 or x.dim() < 2 or out.shape[0] != x.shape[0]:
             return None
@@ -107,7 +119,7 @@ def _step(call: TapeCall, x: Tensor) -> Step | None:
         )
         wide = size if isinstance(size, int) else size[0]
         kind = "pool" if plain else "other"
-        return Step(kind, x, out, lambda v: function(v, **options), wide, winners=call.winners)
+        return Step(kind, x, out, lambda v: function(v, **options), size=wide, winners=call.winners)
     rule = RULES.get(function)
     if rule is not None and rule.name in ("linear", "conv2d"):
         named = rule.bind(call.args, call.kwargs)
@@ -125,6 +137,17 @@ def _step(call: TapeCall, x: Tensor) -> Step | None:
         rest, kwargs = call.args[1:], dict(call.kwargs)
         return Step("other", x, out, lambda v: function(v, *rest, **kwargs))
     return None
+
+
+def _tanh_change(d: Tensor, t: Tensor) -> Tensor:
+    """tanh(a + d) - tanh(a) = s (1 - t^2) / (1 + s t), with t = tanh(a) and s = tanh(d).
+
+    torch's sigmoid is vectorised better than its tanh, and nothing cancels. Where d is large and t
+    has rounded to 1, the information is lost, so d must be moderate.
+    """
+    s = (2 * d).sigmoid_().mul_(2).sub_(1)
+    below = torch.addcmul(s.new_ones(()), s, t)
+    return s.mul_(1 - t * t).div_(below)
 
 
 def _masked(noise: Tensor, values: Tensor) -> Tensor:

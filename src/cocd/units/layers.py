@@ -145,19 +145,30 @@ class Layer:
         """Does a batch norm's pull need slopes of a shift or a scale that is no parameter?"""
         return any(len(s.parameters) < 2 for s in self.calls if s.statistics is not None)
 
+    @property
+    def normalises_batch(self) -> bool:
+        """Is one of the calls a batch norm in train mode?"""
+        return any(site.statistics is not None for site in self.calls)
+
     def index(self, units: Tensor, cells: Tensor) -> Tensor:
         """Flat positions in all outputs, one after the other: (K, E), (K, E, N) -> (K, E, N)."""
+        if len(self.calls) == 1:
+            return self._index(0, units, cells)
         found = torch.zeros_like(cells)
         first = start = 0
-        for layout, kept, count in zip(self.layouts, self.winners, self._cells, strict=True):
+        for call, (size, count) in enumerate(zip(self.sizes, self._cells, strict=True)):
             inside = (cells >= first) & (cells < first + count)
             local = (cells - first).clamp(0, count - 1)
-            if kept is not None:
-                local = kept[torch.arange(layout.samples), units.unsqueeze(-1), local]
-            at = layout.index(units, local) + start
-            found = torch.where(inside, at, found) if len(self.calls) > 1 else at
-            first, start = first + count, start + prod(layout.shape)
+            found = torch.where(inside, self._index(call, units, local) + start, found)
+            first, start = first + count, start + size
         return found
+
+    def _index(self, call: int, units: Tensor, cells: Tensor) -> Tensor:
+        """The same in the output of one call."""
+        layout, kept = self.layouts[call], self.winners[call]
+        if kept is not None:
+            cells = kept[torch.arange(layout.samples), units.unsqueeze(-1), cells]
+        return layout.index(units, cells)
 
     @property
     def sizes(self) -> list[int]:

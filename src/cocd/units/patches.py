@@ -8,6 +8,7 @@ pooling makes it smaller again. Channels come last, so that a window is gathered
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,6 +43,10 @@ class Maps:
         if key not in self._made:
             self._made[key] = x, x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
         return self._made[key][1]
+
+    def values(self, x: Tensor, patch: Patch) -> Tensor:
+        """(R, h, w, C): the map where the patch lies, and something where it is outside."""
+        return self.window(x, patch)[0]
 
     def window(self, x: Tensor, patch: Patch) -> tuple[Tensor, Tensor]:
         """(R, h, w, C): the map where the patch lies, and (R, h, w) whether it is inside."""
@@ -99,18 +104,37 @@ def _flat(steps: list[Step], x: Tensor, index: Tensor, moves: Tensor) -> Tensor:
     """Of a layer with one position: differences of one unit until they meet a linear layer."""
     moves = moves.to(x.dtype)
     if index.shape[1] > 1:
-        return _onwards(steps, (x + moves.transpose(1, 2)).flatten(0, 1))
+        return _carried(steps, x, moves.transpose(1, 2))
     units, delta = index[:, 0, 0] % x.shape[1], moves[:, 0]  # (K,), (K, N)
     for i, step in enumerate(steps):
         if step.kind == "linear" and step.weight is not None:
             columns = step.weight.detach().t()[units]  # (K, outputs)
-            return _onwards(
-                steps[i + 1 :], (step.out + delta[:, :, None] * columns[:, None]).flatten(0, 1)
-            )
+            return _carried(steps[i + 1 :], step.out, delta[:, :, None] * columns[:, None])
         if step.kind not in ("monotone", "elementwise"):
             return _onwards(steps[i:], _spread(step.base, units, delta))
-        delta = step.apply(step.base.t()[units] + delta) - step.out.t()[units]
+        base = partial(_rows, step.base, units)
+        delta = step.change(delta, base, _rows(step.out, units))
     return _spread(steps[-1].out if steps else x, units, delta)
+
+
+def _rows(x: Tensor, units: Tensor) -> Tensor:
+    return x.t()[units]
+
+
+def _carried(steps: list[Step], x: Tensor, delta: Tensor) -> Tensor:
+    """(K N, ...): the output where `x` has changed by (K, N, units), all of them."""
+    for i, step in enumerate(steps):
+        if step.kind in ("monotone", "elementwise"):
+            delta = step.change(delta, partial(_same, step.base), step.out)
+        elif step.kind == "linear" and step.weight is not None:
+            delta = delta @ step.weight.detach().t()
+        else:
+            return _onwards(steps[i:], (step.base + delta).flatten(0, 1))
+    return ((steps[-1].out if steps else x) + delta).flatten(0, 1)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 def _spread(x: Tensor, units: Tensor, delta: Tensor) -> Tensor:
@@ -126,9 +150,8 @@ def _follow(steps: list[Step], maps: Maps, x: Tensor, patch: Patch) -> Tensor:
     while i < len(steps):
         step = steps[i]
         if step.kind in ("monotone", "elementwise"):
-            base, _ = maps.window(step.base, patch)
-            after, _ = maps.window(step.out, patch)
-            patch = replace(patch, delta=step.apply(base + patch.delta) - after)
+            base, after = partial(maps.values, step.base, patch), maps.values(step.out, patch)
+            patch = replace(patch, delta=step.change(patch.delta, base, after))
         elif step.kind == "pool" and all(s % step.size == 0 for s in patch.size):
             patch = _pooled(step, maps, patch)
         elif step.kind == "conv":

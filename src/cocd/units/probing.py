@@ -86,8 +86,7 @@ class Probing:
         which = torch.ones(K, 1, U) if self.directions else torch.eye(U)[units].unsqueeze(1)
         good = torch.ones(K, dtype=torch.bool)
         slopes = {}
-        held = any(site.statistics is not None for site in layer.calls)
-        for name in effects[0] if held else sorted(layer.calls[0].parameters):
+        for name in effects[0] if layer.normalises_batch else sorted(layer.calls[0].parameters):
             signs = torch.randint(0, 2, (K, batch.samples, U), generator=generator) * 2 - 1
             moves = signs * which
             parts = []
@@ -161,8 +160,10 @@ def pull(layer: Layer, slopes: dict[str, Tensor], pulls: Pulls) -> None:
     x^ mean(dy x^)). Statistics are held in a replay, which gives the first term; the means are
     the slopes of shift and scale.
     """
+    if "bias" not in slopes or "weight" not in slopes:
+        return
     for position, site in zip(layer.sites, layer.calls, strict=True):
-        if site.statistics is None or "bias" not in slopes or "weight" not in slopes:
+        if site.statistics is None:
             continue
         x, (mean, inverse) = site.input, site.statistics
         shape = [1, -1] + [1] * (x.dim() - 2)

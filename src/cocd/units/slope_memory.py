@@ -23,12 +23,11 @@ class Fresh(NamedTuple):
         """`held` with the new rows in it."""
         merged = {}
         for name, values in self.slopes.items():
-            old = held.get(name)
-            old = torch.zeros_like(values) if old is None else old.clone()
-            row = self.rows[name]
-            if values.shape[row] == 1:  # one for all units, which are then probed together
-                merged[name] = values if len(self.units) else old
+            row, old = self.rows[name], held.get(name)
+            if len(self.units) and values.shape[row] in (1, len(self.units)):
+                merged[name] = values  # all of them, or one for all, which are probed together
                 continue
+            old = torch.zeros_like(values) if old is None else old.clone()
             old.index_copy_(row, self.units, values.index_select(row, self.units))
             merged[name] = old
         return merged

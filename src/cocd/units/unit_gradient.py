@@ -192,7 +192,8 @@ class UnitGradient:
         fresh: list[Fresh] = []
         pulls: Pulls = {}
         for layer in layers:
-            pull(layer, self._memory.of(layer.key), pulls)
+            if layer.normalises_batch:
+                pull(layer, self._memory.of(layer.key), pulls)
         # From the last layer to the first: what batch norms pull is known before it is needed.
         for group, units in zip(reversed(groups), reversed(due), strict=True):
             if not len(units):
@@ -203,7 +204,8 @@ class UnitGradient:
                 with evaluate.interrupts.allowed():
                     new, passes = probing.units(batch, group, units, pulls, self._generator)
                 evaluate.charge(passes)
-                pull(group, new.into(self._memory.of(group.key)), pulls)
+                if group.normalises_batch:
+                    pull(group, new.into(self._memory.of(group.key)), pulls)
             fresh.append(new)
         skipped = sum(map(len, due)) - sum(len(new.units) for new in fresh)
         return Found(groups, without, fresh, skipped, cursor)
@@ -213,7 +215,9 @@ class UnitGradient:
         counts = [1 if self.directions else c.count for c in self._coordinates]
         n = sum(counts)
         B = min(self.compute_budget or n, n)
-        block = (torch.arange(B) + self._cursor) % max(n, 1)
+        if B == n:
+            return [torch.arange(c.count) for c in self._coordinates], self._cursor + B
+        block = (torch.arange(B) + self._cursor) % n
         due, first = [], 0
         for c, count in zip(self._coordinates, counts, strict=True):
             own = block[(block >= first) & (block < first + count)] - first
