@@ -23,7 +23,7 @@ _PER_SAMPLE = {
     F.avg_pool2d, F.adaptive_avg_pool2d, F.layer_norm, F.group_norm, F.softmax, F.log_softmax,
     torch.softmax, torch.log_softmax, torch.avg_pool1d, F.rms_norm,
 }  # fmt: skip
-_TANH = {F.tanh, torch.tanh, torch.tanh_, torch.Tensor.tanh, torch.Tensor.tanh_}
+_TANH: set[Any] = {F.tanh, torch.tanh, torch.tanh_, torch.Tensor.tanh, torch.Tensor.tanh_}
 _RESHAPES = {torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape}
 
 
@@ -41,14 +41,16 @@ class Step:
     padding: tuple[int, int] = (0, 0)
     winners: Tensor | None = None  # of a pooling
 
-
     def change(self, delta: Tensor, base: Callable[[], Tensor], out: Tensor) -> Tensor:
-        """f(base + delta) - f(base) of an elementwise function f, where `out` is f(base)."""
+        """f(base + delta) - f(base) of an elementwise function f, where `out` is f(base).
+
+        Overwrites `delta`.
+        """
         if self.smooth:
             low, high = torch.aminmax(delta)
             if low >= -1 and high <= 1:
                 return _tanh_change(delta, out)
-        return self.apply(base() + delta) - out
+        return self.apply(delta.add_(base())) - out
 
 
 class Chains:
@@ -145,8 +147,8 @@ def _tanh_change(d: Tensor, t: Tensor) -> Tensor:
     torch's sigmoid is vectorised better than its tanh, and nothing cancels. Where d is large and t
     has rounded to 1, the information is lost, so d must be moderate.
     """
-    s = (2 * d).sigmoid_().mul_(2).sub_(1)
-    below = torch.addcmul(s.new_ones(()), s, t)
+    s = d.mul_(2).sigmoid_().mul_(2).sub_(1)
+    below = (s * t).add_(1)
     return s.mul_(1 - t * t).div_(below)
 
 

@@ -102,7 +102,7 @@ def _started(steps: list[Step], x: Tensor, index: Tensor, moves: Tensor) -> Patc
 
 def _flat(steps: list[Step], x: Tensor, index: Tensor, moves: Tensor) -> Tensor:
     """Of a layer with one position: differences of one unit until they meet a linear layer."""
-    moves = moves.to(x.dtype)
+    moves = moves.to(x.dtype, copy=True)
     if index.shape[1] > 1:
         return _carried(steps, x, moves.transpose(1, 2))
     units, delta = index[:, 0, 0] % x.shape[1], moves[:, 0]  # (K,), (K, N)
@@ -122,7 +122,7 @@ def _rows(x: Tensor, units: Tensor) -> Tensor:
 
 
 def _carried(steps: list[Step], x: Tensor, delta: Tensor) -> Tensor:
-    """(K N, ...): the output where `x` has changed by (K, N, units), all of them."""
+    """(K N, ...): the output where `x` has changed by (K, N, units), which is overwritten."""
     for i, step in enumerate(steps):
         if step.kind in ("monotone", "elementwise"):
             delta = step.change(delta, partial(_same, step.base), step.out)

@@ -215,7 +215,7 @@ class UnitGradient:
         counts = [1 if self.directions else c.count for c in self._coordinates]
         n = sum(counts)
         B = min(self.compute_budget or n, n)
-        if B == n:
+        if n == B:
             return [torch.arange(c.count) for c in self._coordinates], self._cursor + B
         block = (torch.arange(B) + self._cursor) % n
         due, first = [], 0
