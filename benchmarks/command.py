@@ -16,6 +16,7 @@ SUBJECTS = {
     "precision": ("benchmarks.precision", "errors of float32 differences against float64"),
     "overhead": ("benchmarks.overhead", "a step beside the bare evaluations that it makes"),
     "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
+    "bases": ("benchmarks.bases", "AutoCoCD along axes and along a random basis"),
     "mezo": ("benchmarks.mezo", "a step of MeZO beside the loop by which it is known"),
     "language-model": ("benchmarks.language_model", "a language model, layer by layer"),
     "unit-probes": ("benchmarks.unit_probes", "seconds to the paper's final score of CoCD"),

@@ -29,7 +29,7 @@ from ..parts.probe import probe
 from ..parts.types import Modules, State
 from ..parts.validation import check_count
 from ..schedules import Cyclic, Schedule, Spread
-from .coordinate import CoordinateMethod
+from .coordinate import CoordinateMethod, in_basis
 
 
 class AutoCoCD(CoordinateMethod):
@@ -67,6 +67,10 @@ class AutoCoCD(CoordinateMethod):
             None. `state_dict` has it; to go on for longer, set the attribute after loading.
         l2: the objective is the loss plus half of this times the parameters' square. (Not
             `weight_decay`, which everywhere here is decoupled from the loss.)
+        basis: probes and steps follow the vectors of an orthonormal basis of each tensor, not its
+            weights: "hadamard" (random, fast), "rotation" (random, for small tensors) or
+            "identity"; see `cocd.basis`. None is the weights. A traced objective then makes whole
+            evaluations behind the tensor that is probed: its rules are for single weights.
         nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
         modules: as for `CoCD`.
         config: the constants behind all this, for ablations; None for `AutoConfig()`.
@@ -99,6 +103,7 @@ class AutoCoCD(CoordinateMethod):
         schedule: Schedule | None = None,
         max_evaluations: int | None = None,
         l2: float = 0.0,
+        basis: str | None = None,
         nonfinite: str = "skip",
         modules: Modules = None,
         config: AutoConfig | None = None,
@@ -127,6 +132,7 @@ class AutoCoCD(CoordinateMethod):
             difference="central",
             nonfinite=nonfinite,
             modules=modules,
+            basis=basis,
         )
         if self._learned.first_lr == 0:
             raise ValueError("lr must be above 0, got 0; it is where the search begins")
@@ -191,7 +197,7 @@ class AutoCoCD(CoordinateMethod):
 
     def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe, scale, search, move; returns the loss at x_t, before the update."""
-        with self._evaluating(closure) as evaluate:
+        with self._evaluating(closure) as evaluate, in_basis(evaluate):
             options = self._groups_by_tensor()
             block = self._next_block(options)
             probes = self._probe(evaluate, block)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from ..basis import KINDS, Basis, named
+from ..objective.closure import bound
 from ..objective.protocol import Closure, LossValue, evaluations_per_coordinate
+from ..parts.coefficients import Coefficients
 from ..parts.evaluation import Evaluations
 from ..parts.layout import Layout
 from ..parts.memory import Memory, Segment
 from ..parts.probe import probe
 from ..parts.types import Group, Modules, State
-from ..parts.validation import check_budgets, check_count, check_difference, default_budget
+from ..parts.validation import (
+    check_budgets,
+    check_choice,
+    check_count,
+    check_difference,
+    default_budget,
+)
 from ..schedules import Cyclic, Schedule
 from ..schedules.schedule import check_schedule
 from .base import ZerothOrder
@@ -27,9 +37,10 @@ Observer = Callable[[list[Segment], Tensor], None]
 class CoordinateMethod(ZerothOrder):
     """Keeps estimates of the gradient's coordinates, `compute_budget` of them fresh a step."""
 
-    _whole = (*ZerothOrder._whole, "compute_budget", "memory_budget", "difference")
+    _whole = (*ZerothOrder._whole, "basis", "compute_budget", "memory_budget", "difference")
     _kept = (
         *ZerothOrder._kept,
+        "basis",
         "compute_budget",
         "difference",
         "_layout",
@@ -51,8 +62,10 @@ class CoordinateMethod(ZerothOrder):
         difference: str = "central",
         nonfinite: str,
         modules: Modules,
+        basis: str | None = None,
     ) -> None:
         self.difference = check_difference(difference)
+        self.basis = None if basis is None else check_choice("basis", basis, KINDS)
         self._layout: Layout | None = None
         B = None if compute_budget is None else check_count("compute_budget", compute_budget)
         m = None if memory_budget is None else check_count("memory_budget", memory_budget)
@@ -63,6 +76,7 @@ class CoordinateMethod(ZerothOrder):
                 "params holds nothing to train: every parameter is empty or has requires_grad=False"
             )
         self._template = Cyclic() if schedule is None else check_schedule(schedule, m)
+        self._bases(layout.tensors)
         self._layout = layout
         self._memory = Memory(layout, m)
         self._schedule = self._new_schedule(layout)
@@ -104,6 +118,9 @@ class CoordinateMethod(ZerothOrder):
             if id(tensor) in part:
                 values = self._memory.values(segment)
                 part[id(tensor)][segment.part.start : segment.part.stop] = values
+        if self.basis is not None:
+            pairs = zip(part.values(), self._bases(tensors), strict=True)
+            flat = torch.cat([basis.combine(values.cpu()).to(flat) for values, basis in pairs])
         return flat
 
     def next_evaluations(self) -> int:
@@ -139,9 +156,37 @@ class CoordinateMethod(ZerothOrder):
                 f"estimate must hold {sum(sizes)} finite numbers, one for each coordinate, got "
                 f"{len(flat)} numbers, of which {int(flat.isfinite().sum())} are finite"
             )
-        of = dict(zip(map(id, tensors), torch.split(flat, sizes), strict=True))
+        values = torch.split(flat, sizes)
+        if self.basis is not None:
+            pairs = zip(values, self._bases(tensors), strict=True)
+            values = tuple(basis.coefficients(part) for part, basis in pairs)
+        of = dict(zip(map(id, tensors), values, strict=True))
         zero = torch.zeros(0, dtype=torch.float64)
         return torch.cat([of.get(id(t), zero.new_zeros(t.numel())) for t in self._tensors])
+
+    # --- the basis -------------------------------------------------------------------------------
+
+    def _bases(self, tensors: list[Tensor]) -> list[Basis]:
+        """One of each tensor, decided by its place among the parameters; none without a basis."""
+        if self.basis is None:
+            return []
+        made: dict[int, Basis] = self.__dict__.setdefault("_made", {})  # neither saved nor copied
+        places = {id(tensor): i for i, tensor in enumerate(self._parameters())}
+        for tensor in tensors:
+            place = places[id(tensor)]
+            if place not in made:
+                made[place] = named(self.basis, tensor.numel(), place)
+        return [made[places[id(tensor)]] for tensor in tensors]
+
+    def _evaluating(
+        self, closure: Closure | None, report: Callable[[int], None] | None = None
+    ) -> Evaluations:
+        if self.basis is None or not callable(closure):
+            return super()._evaluating(closure, report)
+        tensors = self._trainable()
+        return super()._evaluating(
+            Coefficients(bound(closure), tensors, self._bases(tensors)), report
+        )
 
     # --- one step ------------------------------------------------------------------------------
 
@@ -218,6 +263,7 @@ class CoordinateMethod(ZerothOrder):
         """Take in parameters that are new or no longer frozen; notice those that were replaced."""
         assert self._layout is not None
         layout = self._layout
+        self._bases(self._trainable())  # which may refuse, before anything has changed
         for t, tensor in enumerate(layout.tensors):
             kind = layout.kinds[layout.kind[t]]
             here = tensor.dtype is layout.dtypes[t] and tensor.device == kind.device
@@ -240,6 +286,7 @@ class CoordinateMethod(ZerothOrder):
             **super()._snapshot(),
             "compute_budget": int(self.compute_budget),
             "difference": self.difference,
+            "basis": self.basis,
             "dtypes": [str(tensor.dtype) for tensor in self._tensors],
             "swept": [position[id(tensor)] for tensor in self._tensors],
             "order": type(self._schedule).__name__,
@@ -253,6 +300,11 @@ class CoordinateMethod(ZerothOrder):
             raise ValueError(
                 f"state_dict has the schedule {saved['order']}, this optimizer has "
                 f"{type(self._schedule).__name__}; build it with the same"
+            )
+        if saved.get("basis") != self.basis:
+            raise ValueError(
+                f"state_dict has basis={saved.get('basis')!r}, this optimizer has "
+                f"basis={self.basis!r}; build it with the same"
             )
         layout, sizes = self._layout_of(saved)
         dtypes = [str(tensor.dtype) for tensor in layout.tensors]
@@ -292,10 +344,16 @@ class CoordinateMethod(ZerothOrder):
 
     def _run(self, closure: Closure | None) -> LossValue:
         """One step: all evaluations first, then all changes."""
-        with self._evaluating(closure) as evaluate:
+        with self._evaluating(closure) as evaluate, in_basis(evaluate):
             self._refresh(evaluate)
             self._move()
         return evaluate.first
 
     def _move(self) -> None:
         raise NotImplementedError
+
+
+def in_basis(evaluate: Evaluations) -> AbstractContextManager[None]:
+    """Inside, the parameters hold their coefficients, if the method has a basis."""
+    loss = evaluate.bound
+    return loss.entered() if isinstance(loss, Coefficients) else nullcontext()
