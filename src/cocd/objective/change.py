@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .kernels.scratch import room
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Where(TypedDict, total=False):
+    """Another place of a change: what it is stored along, from where on, how wide."""
+
+    dim: int | None
+    starts: tuple[int, ...]
+    width: int
 
 
 @dataclass(frozen=True)
@@ -101,11 +112,11 @@ class Change:
         assert self.values is not None
         return self.values - self.base_part()
 
-    def with_values(self, base: Tensor, values: Tensor, **where: Any) -> Change:
+    def with_values(self, base: Tensor, values: Tensor, **where: Unpack[Where]) -> Change:
         """The same probes, after an operation that gave changed values."""
         return replace(self, base=base, values=values, difference=None, factors=None, **where)
 
-    def with_delta(self, base: Tensor, difference: Tensor, **where: Any) -> Change:
+    def with_delta(self, base: Tensor, difference: Tensor, **where: Unpack[Where]) -> Change:
         """The same probes, after an operation that gave differences."""
         return replace(self, base=base, values=None, difference=difference, factors=None, **where)
 

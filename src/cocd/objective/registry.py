@@ -11,9 +11,9 @@ What has no rule is handled by `torch.func.vmap` from that layer on, which is ri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 import torch
@@ -22,23 +22,39 @@ from torch import Tensor, nn
 from .change import Change
 from .rows import Rows
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default, which typing's has from 3.13 on
+
+    ModuleT = TypeVar("ModuleT", bound=nn.Module | None, covariant=True, default=nn.Module | None)
+else:
+    from typing import TypeVar
+
+    ModuleT = TypeVar("ModuleT")
+
+Function = Callable[..., Any]  # of torch or of the user's
+Target = str | Function  # what is called: a type of modules, a function, the name of a method
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Key = int | str | tuple[int | str, int]  # where an argument stands; the second: within a list
+Changes = Mapping[Key, Change]
+
 
 @dataclass(frozen=True)
-class Call:
+class Call(Generic[ModuleT]):
     """One operation of the unperturbed pass: what it was called with and what it gave.
 
     `args` and `kwargs` hold the unperturbed values; `out` is the unperturbed result. `noise` is
     what a dropout multiplied its input with.
     """
 
-    target: Any
-    module: nn.Module | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    target: Target
+    module: ModuleT
+    args: Args
+    kwargs: Kwargs
     out: Any
     noise: Tensor | None = None
 
-    def argument(self, position: int, name: str, default: Any = None) -> Any:
+    def argument(self, position: int, name: str, default: object = None) -> Any:
         """An argument, however it was passed."""
         if len(self.args) > position:
             return self.args[position]
@@ -59,28 +75,34 @@ class Moves:
 
 # A change; for a call that gives several things a tuple of changes, None for what stays as it is.
 # None instead of either says that this case is not for the rule.
-Source = Callable[[Call, Moves], Any]
-Flow = Callable[[Call, dict[Any, Change]], Any]
-Relevant = Callable[[Call, list[int]], list[bool]]
+Changed = Change | tuple[Change | None, ...] | None
+Source = Callable[[Call[Any], Moves], Changed]
+Flow = Callable[[Call[Any], Changes], Changed]
+Relevant = Callable[[Call[Any], list[int]], list[bool]]
+SourceT = TypeVar("SourceT", bound=Source)  # a registered function keeps its own type
+FlowT = TypeVar("FlowT", bound=Flow)
 
 # Rows of the output that are read (None: all) -> the call on these rows alone, and the rows that it
 # takes of each argument. None where all of the output is computed.
-Need = Callable[[Call, "Rows | None"], "tuple[Call, dict[Any, Rows | None]] | None"]
+Needed = tuple[Call, dict[Key, Rows | None]]
+Need = Callable[[Call[Any], Rows | None], Needed | None]
 
-UNCHANGED = ()  # what a flow returns if the output does not depend on the values of its inputs
+UNCHANGED: tuple[
+    ()
+] = ()  # what a flow returns if the output does not depend on the values of its inputs
 
 
 @dataclass
 class Registry:
     """The rules that are known; users add to it with `source` and `flow`."""
 
-    sources: dict[tuple[Any, str], Source] = field(default_factory=dict)
-    flows: dict[Any, Flow] = field(default_factory=dict)
-    relevances: dict[tuple[Any, str], Relevant] = field(default_factory=dict)
-    joint: set[Any] = field(default_factory=set)
-    needs: dict[Any, Need] = field(default_factory=dict)
+    sources: dict[tuple[Target, str], Source] = field(default_factory=dict)
+    flows: dict[Target, Flow] = field(default_factory=dict)
+    relevances: dict[tuple[Target, str], Relevant] = field(default_factory=dict)
+    joint: set[Target] = field(default_factory=set)
+    needs: dict[Target, Need] = field(default_factory=dict)
 
-    def source(self, *kinds: type[nn.Module], parameter: str) -> Callable[[Source], Source]:
+    def source(self, *kinds: type[nn.Module], parameter: str) -> Callable[[SourceT], SourceT]:
         """Register how the output changes with elements of `parameter` of these modules.
 
         >>> import torch, cocd
@@ -97,7 +119,7 @@ class Registry:
         ...     return cocd.rules.slab(call.out, 1, moves.index, 1, delta[:, :, None])
         """
 
-        def register(rule: Source) -> Source:
+        def register(rule: SourceT) -> SourceT:
             for kind in kinds:
                 self.sources[kind, parameter] = rule
             return rule
@@ -114,7 +136,7 @@ class Registry:
 
         return register
 
-    def flow(self, *targets: Any, parameters: bool = False) -> Callable[[Flow], Flow]:
+    def flow(self, *targets: Target, parameters: bool = False) -> Callable[[FlowT], FlowT]:
         """Register how the output changes with the inputs, for modules or functions.
 
         The rule gets the call and the changed arguments by position or name; it may return None
@@ -128,7 +150,7 @@ class Registry:
         ...     return x.with_values(call.out, torch.special.i0(x.new()))
         """
 
-        def register(rule: Flow) -> Flow:
+        def register(rule: FlowT) -> FlowT:
             for target in targets:
                 self.flows[target] = rule
                 if parameters:
@@ -137,7 +159,7 @@ class Registry:
 
         return register
 
-    def need(self, *targets: Any) -> Callable[[Need], Need]:
+    def need(self, *targets: Target) -> Callable[[Need], Need]:
         """Register which rows of the inputs are enough for some rows of the output."""
 
         def register(rule: Need) -> Need:
@@ -163,6 +185,13 @@ def stacked(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
 
 def _flat(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
     return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+
+
+def again(call: Call, x: Tensor) -> Tensor:
+    """The call of a function or method with another first argument."""
+    if isinstance(call.target, str):
+        return getattr(x, call.target)(*call.args[1:], **call.kwargs)  # type: ignore[no-any-return]
+    return call.target(x, *call.args[1:], **call.kwargs)  # type: ignore[no-any-return]
 
 
 def moved_elements(shape: torch.Size, index: list[int]) -> list[list[int]]:

@@ -275,7 +275,7 @@ def _generic(
                 own = {name: values[name] for name in parameters}
                 return functional_call(call.module, own, args, kwargs)
             return call.module(*args, **kwargs)
-        if node.op == "call_method":
+        if isinstance(call.target, str):
             return getattr(args[0], call.target)(*args[1:], **kwargs)
         return call.target(*args, **kwargs)
 

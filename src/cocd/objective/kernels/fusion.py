@@ -145,7 +145,7 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
         return _linear(run, m, head.out, out, x, chain, scratch)
     if chain.place is not None and conv_batch_last.enough(head.out):
         return conv_batch_last.flow(run, chain.place, m, x, scratch)
-    if x.dim == 1 and x.width == 1 and x.is_single and has_samples(head):
+    if x.dim == 1 and x.width == 1 and x.is_single and has_samples(m, head.out):
         return chain.last, _convolution(run, m, head.out, out, x, chain, scratch)
     return None
 
@@ -245,7 +245,7 @@ def enter(
         return None
     if isinstance(m, nn.Linear) and head.out.dim() == 2 and local in ("weight", "bias"):
         return chain.last, _units(head, out, chain, local, moves, scratch)
-    if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(head):
+    if local != "weight" or not isinstance(m, nn.Conv2d) or not has_samples(m, head.out):
         return None
     if chain.place is not None and conv_batch_last.enough(head.out):
         return conv_batch_last.enter(run, chain.place, m, moves, scratch)

@@ -6,14 +6,12 @@ are attended to as one large batch.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, moved_elements, rules
+from ..registry import Call, Changed, Changes, Moves, moved_elements, rules
 
 _PARTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
@@ -21,14 +19,14 @@ _PARTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 class _Attention:
     """The unperturbed pass taken apart: what goes into every head and what comes out of it."""
 
-    def __init__(self, call: Call) -> None:
-        m: Any = call.module
+    def __init__(self, call: Call[nn.MultiheadAttention]) -> None:
+        m = call.module
         self.m, self.call, self.first = m, call, m.batch_first
         self.inputs: list[Tensor] = [self.turn(x) for x in call.args[:3]]  # (N, L, features) each
-        if m.in_proj_weight is None:
-            weights = [getattr(m, part) for part in _PARTS]
-        else:
+        if m._qkv_same_embed_dim:
             weights = list(m.in_proj_weight.chunk(3))
+        else:
+            weights = [getattr(m, part) for part in _PARTS]
         biases = [None] * 3 if m.in_proj_bias is None else m.in_proj_bias.chunk(3)
         self.heads = [
             F.linear(x, W, b).unflatten(-1, (m.num_heads, -1)).permute(2, 0, 1, 3)
@@ -71,9 +69,9 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -torch.inf)
 
 
-def _is_plain(call: Call) -> bool:
+def _is_plain(call: Call[nn.MultiheadAttention]) -> bool:
     """Batched, without random numbers and without extra keys: what the rules are for."""
-    m: Any = call.module
+    m = call.module
     return (
         len(call.args) >= 3
         and call.args[0].dim() == 3
@@ -84,23 +82,23 @@ def _is_plain(call: Call) -> bool:
 
 
 @rules.source(nn.MultiheadAttention, parameter="in_proj_weight")
-def joint_projection_moves(call: Call, moves: Moves) -> Any:
+def joint_projection_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
     """A row belongs to a unit of the queries, keys or values."""
-    m: Any = call.module
+    m = call.module
     row, feature = moved_elements(m.in_proj_weight.shape, moves.index)
     return _projected(call, moves, row, feature)
 
 
 @rules.source(nn.MultiheadAttention, parameter="in_proj_bias")
-def projection_bias_moves(call: Call, moves: Moves) -> Any:
+def projection_bias_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
     """The unit moves by the step for every sample."""
     return _projected(call, moves, moves.index, None)
 
 
 def _separate(part: int) -> None:
     @rules.source(nn.MultiheadAttention, parameter=_PARTS[part])
-    def projection_moves(call: Call, moves: Moves) -> Any:
-        m: Any = call.module
+    def projection_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
+        m = call.module
         row, feature = moved_elements(getattr(m, _PARTS[part]).shape, moves.index)
         return _projected(call, moves, [r + part * m.embed_dim for r in row], feature)
 
@@ -109,7 +107,9 @@ for _part in range(3):
     _separate(_part)
 
 
-def _projected(call: Call, moves: Moves, row: list[int], feature: list[int] | None) -> Any:
+def _projected(
+    call: Call[nn.MultiheadAttention], moves: Moves, row: list[int], feature: list[int] | None
+) -> Changed:
     """Units of one head move; that head attends anew, its share of the output is corrected."""
     if not _is_plain(call):
         return None
@@ -137,7 +137,7 @@ def _projected(call: Call, moves: Moves, row: list[int], feature: list[int] | No
 
 
 @rules.source(nn.MultiheadAttention, parameter="out_proj.weight")
-def output_weight_moves(call: Call, moves: Moves) -> Any:
+def output_weight_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
     """One output unit moves by the step times what the heads gave; the attention is as it was."""
     if not _is_plain(call):
         return None
@@ -149,7 +149,7 @@ def output_weight_moves(call: Call, moves: Moves) -> Any:
 
 
 @rules.source(nn.MultiheadAttention, parameter="out_proj.bias")
-def output_bias_moves(call: Call, moves: Moves) -> Any:
+def output_bias_moves(call: Call, moves: Moves) -> Changed:
     """One output unit moves by the step."""
     out = call.out[0]
     steps = moves.steps.view(-1, *[1] * out.dim())
@@ -157,15 +157,15 @@ def output_bias_moves(call: Call, moves: Moves) -> Any:
 
 
 @rules.flow(nn.MultiheadAttention)
-def inputs_change(call: Call, changes: dict[Any, Change]) -> Any:
+def inputs_change(call: Call[nn.MultiheadAttention], changes: Changes) -> Changed:
     """Samples do not mix: all probes are one batch, K times as large."""
     if not _is_plain(call) or not set(changes) <= {0, 1, 2}:
         return None
-    m: Any = call.module
+    m = call.module
     K = next(iter(changes.values())).K
     N = 0 if m.batch_first else 1  # where the samples are
 
-    def stack(x: Any, at: int) -> Any:
+    def stack(x: Tensor | None, at: int) -> Tensor | None:
         return x if x is None else x.expand(K, *x.shape).movedim(0, at).flatten(at, at + 1)
 
     inputs = [

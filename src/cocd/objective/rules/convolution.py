@@ -6,19 +6,18 @@ filters.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, moved_elements, rules, stacked
+from ..registry import Call, Changes, Moves, moved_elements, rules, stacked
 
+_Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def padded(m: Any, x: Tensor) -> Tensor:
+def padded(m: _Conv, x: Tensor) -> Tensor:
     """The input as the convolution sees it, for every padding mode."""
     if m.padding_mode != "zeros":
         return F.pad(x, m._reversed_padding_repeated_twice, mode=m.padding_mode)
@@ -31,17 +30,16 @@ def padded(m: Any, x: Tensor) -> Tensor:
     return F.pad(x, [p for size in reversed(m.padding) for p in (size, size)])
 
 
-def has_samples(call: Call) -> bool:
+def has_samples(m: _Conv, out: Tensor) -> bool:
     """False for a single sample that was passed without a dimension for it."""
-    m: Any = call.module
-    return bool(call.out.dim() == m.weight.dim())
+    return out.dim() == m.weight.dim()
 
 
 @rules.source(*_CONVS, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change | None:
+def weight_moves(call: Call[_Conv], moves: Moves) -> Change | None:
     """Output channel o changes by the step times input channel i, shifted by the tap."""
-    m: Any = call.module
-    if not has_samples(call):
+    m = call.module
+    if not has_samples(call.module, call.out):
         return None
     x = padded(m, call.args[0])
     out_channel, in_channel, *taps = moved_elements(m.weight.shape, moves.index)
@@ -63,9 +61,9 @@ def weight_moves(call: Call, moves: Moves) -> Change | None:
 
 
 @rules.source(*_CONVS, nn.ConvTranspose2d, parameter="bias")
-def bias_moves(call: Call, moves: Moves) -> Change | None:
+def bias_moves(call: Call[_Conv], moves: Moves) -> Change | None:
     """One output channel moves by the step."""
-    if not has_samples(call):
+    if not has_samples(call.module, call.out):
         return None
     shape = list(call.out.shape)
     shape[1] = 1
@@ -74,18 +72,17 @@ def bias_moves(call: Call, moves: Moves) -> Change | None:
 
 
 @rules.flow(*_CONVS)
-def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
+def inputs_change(call: Call[_Conv], changes: Changes) -> Change | None:
     """Dense inputs are convolved as one large batch; of a slab only its channels are."""
     x, m = changes[0], call.module
-    assert m is not None
-    if not has_samples(call):
+    if not has_samples(call.module, call.out):
         return None
     if x.dim not in (None, 1):
         x = x.densify()
     if x.is_dense:
         if x.values is not None:
-            return x.with_values(call.out, _convolve(m, x.values, m.weight, m.groups, m.bias))  # type: ignore[arg-type]
-        return x.with_delta(call.out, _convolve(m, x.delta(), m.weight, m.groups))  # type: ignore[arg-type]
+            return x.with_values(call.out, _convolve(m, x.values, m.weight, m.groups, m.bias))
+        return x.with_delta(call.out, _convolve(m, x.delta(), m.weight, m.groups))
     if m.groups == 1:
         parts = [_correction(m, part) for _, part in x.split()]
         delta = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -94,7 +91,7 @@ def inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 def _convolve(
-    m: Any, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
+    m: _Conv, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
 ) -> Tensor:
     conv = (F.conv1d, F.conv2d, F.conv3d)[delta.dim() - 4]
     # With channels innermost in memory oneDNN need not rearrange a stack on its way in and out: two
@@ -113,7 +110,7 @@ def _convolve(
     return stacked(apply, delta)
 
 
-def _correction(m: Any, x: Change) -> Tensor:
+def _correction(m: _Conv, x: Change) -> Tensor:
     """Convolve the changed channels alone; as one product of patches and filters where it pays."""
     weight = m.weight[:, x.starts[0] : x.starts[0] + x.width]
     delta = x.delta()
@@ -122,7 +119,7 @@ def _correction(m: Any, x: Change) -> Tensor:
     return _convolve(m, delta, weight, 1)
 
 
-def _patches_times_filters(m: Any, delta: Tensor, weight: Tensor) -> Tensor:
+def _patches_times_filters(m: nn.Conv2d, delta: Tensor, weight: Tensor) -> Tensor:
     """(K, N, 1, H, W) -> (K, N, out, H', W'), channels innermost in memory.
 
     With one input channel the filters are a (taps x out) matrix and the product is limited by
@@ -140,9 +137,9 @@ def _patches_times_filters(m: Any, delta: Tensor, weight: Tensor) -> Tensor:
     return out.view(K, N, H, W, -1).movedim(-1, 2)
 
 
-def _grouped(call: Call, x: Change) -> Change | None:
+def _grouped(call: Call[_Conv], x: Change) -> Change | None:
     """A channel reaches the outputs of its own group alone, which are a slab again."""
-    m: Any = call.module
+    m = call.module
     per_in, per_out = m.in_channels // m.groups, m.out_channels // m.groups
     if any(s // per_in != (s + x.width - 1) // per_in for s in x.starts):
         dense = x.densify()
@@ -163,15 +160,15 @@ def _grouped(call: Call, x: Change) -> Change | None:
 
 
 @rules.source(nn.ConvTranspose2d, parameter="weight")
-def transposed_weight_moves(call: Call, moves: Moves) -> Change | None:
+def transposed_weight_moves(call: Call[nn.ConvTranspose2d], moves: Moves) -> Change | None:
     """Output channel o receives the step times input channel i, spread out by the stride."""
-    m: Any = call.module
-    if not has_samples(call):
+    m = call.module
+    if not has_samples(call.module, call.out):
         return None
     x = call.args[0]
     in_channel, out_in_group, a, b = moved_elements(m.weight.shape, moves.index)
     per_in, per_out = m.in_channels // m.groups, m.out_channels // m.groups
-    (sh, sw), (dh, dw), (ph, pw) = m.stride, m.dilation, m.padding
+    (sh, sw), (dh, dw), (ph, pw) = m.stride, m.dilation, _sizes(m.padding)
     H, W = call.out.shape[2:]
     h, w = x.shape[2:]
     full = x.new_zeros(moves.K, x.shape[0], H + 2 * ph + sh * h, W + 2 * pw + sw * w)
@@ -185,18 +182,18 @@ def transposed_weight_moves(call: Call, moves: Moves) -> Change | None:
 
 
 @rules.flow(nn.ConvTranspose2d)
-def transposed_inputs_change(call: Call, changes: dict[Any, Change]) -> Change | None:
+def transposed_inputs_change(call: Call[nn.ConvTranspose2d], changes: Changes) -> Change | None:
     """Linear in its input: of a slab only its channels are spread out."""
     x, m = changes[0], call.module
-    if not isinstance(m, nn.ConvTranspose2d) or not has_samples(call):
+    if not has_samples(call.module, call.out):
         return None
     if x.dim not in (None, 1) or m.groups > 1:
         x = x.densify()
 
     def spread(delta: Tensor, weight: Tensor) -> Tensor:
         out = F.conv_transpose2d(
-            delta.flatten(0, 1), weight, None, m.stride, m.padding,  # type: ignore[arg-type]
-            _output_padding(m, call), m.groups, m.dilation,  # type: ignore[arg-type]
+            delta.flatten(0, 1), weight, None, m.stride, _sizes(m.padding),
+            _output_padding(m, call), m.groups, m.dilation,
         )  # fmt: skip
         return out.unflatten(0, delta.shape[:2])
 
@@ -209,13 +206,19 @@ def transposed_inputs_change(call: Call, changes: dict[Any, Change]) -> Change |
     return x.with_delta(call.out, torch.cat(parts), dim=None, starts=(0,), width=0)
 
 
-def _output_padding(m: nn.ConvTranspose2d, call: Call) -> list[int]:
+def _sizes(padding: str | tuple[int, ...]) -> tuple[int, ...]:
+    assert not isinstance(padding, str)  # words are for convolutions that are not transposed
+    return padding
+
+
+def _output_padding(m: nn.ConvTranspose2d, call: Call[_Conv]) -> list[int]:
     """What the unperturbed call used, recovered from the size it gave."""
     sizes = []
+    padding = _sizes(m.padding)
     for d, size in enumerate(call.out.shape[2:]):
         least = (
             (call.args[0].shape[2 + d] - 1) * m.stride[d]
-            - 2 * int(m.padding[d])
+            - 2 * padding[d]
             + m.dilation[d] * (m.kernel_size[d] - 1)
             + 1
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..change import Change, slab
 from ..kernels.linear_tanh import tanh_of
 from ..kernels.scratch import room
-from ..registry import UNCHANGED, Call, rules
+from ..registry import UNCHANGED, Call, Changed, Changes, Key, Moves, rules
 
 MODULES = (
     nn.Tanh, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish,
@@ -41,7 +41,7 @@ BINARY = (
 
 
 @rules.flow(*UNARY)
-def unary(call: Call, changes: dict[Any, Change]) -> Change | None:
+def unary(call: Call, changes: Changes) -> Change | None:
     """f(new), element by element."""
     if set(changes) != {0}:
         return None
@@ -74,7 +74,7 @@ def _apply(call: Call, x: Tensor) -> Tensor:
 
 
 @rules.flow(*CASTS)
-def cast(call: Call, changes: dict[Any, Change]) -> Any:
+def cast(call: Call, changes: Changes) -> Changed:
     """The stacked numbers in the dtype of the output; differences too where nothing is rounded."""
     if 0 not in changes:  # only what it is cast like
         return UNCHANGED
@@ -89,14 +89,14 @@ def cast(call: Call, changes: dict[Any, Change]) -> Any:
 
 
 @rules.flow(nn.Identity)
-def identity(call: Call, changes: dict[Any, Change]) -> Change | None:
+def identity(call: Call, changes: Changes) -> Change | None:
     """Nothing happens."""
     return changes.get(0)
 
 
 @rules.flow(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout, F.dropout1d,
             F.dropout2d, F.dropout3d)  # fmt: skip
-def dropout(call: Call, changes: dict[Any, Change]) -> Change | None:
+def dropout(call: Call, changes: Changes) -> Change | None:
     """The mask of the unperturbed pass, for all probes."""
     if set(changes) != {0}:
         return None
@@ -107,7 +107,7 @@ def dropout(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(*BINARY)
-def binary(call: Call, changes: dict[Any, Change]) -> Change | None:
+def binary(call: Call, changes: Changes) -> Change | None:
     """Two operands, one or both changed; slabs stay slabs where the other operand allows it."""
     if not isinstance(call.out, Tensor) or len(call.args) != 2 or not set(changes) <= {0, 1}:
         return None
@@ -126,7 +126,7 @@ def binary(call: Call, changes: dict[Any, Change]) -> Change | None:
     return where.with_values(call.out, values)
 
 
-def _common(call: Call, changes: dict[Any, Change]) -> Change:
+def _common(call: Call, changes: Changes) -> Change:
     """The slab of the output that all changed operands share, or else something dense."""
     given = list(changes.values())
     first = given[0]
@@ -170,18 +170,18 @@ def _stack(tensor: Tensor, dim: int) -> Tensor:
 
 
 @rules.flow(torch.where, torch.masked_fill, "masked_fill", "where")
-def choose(call: Call, changes: dict[Any, Change]) -> Change | None:
+def choose(call: Call, changes: Changes) -> Change | None:
     """Element by element from one of two; the condition is as it was."""
     first = call.target not in (torch.where, "where")  # masked_fill(x, mask, value)
     x, mask, y = call.args if first else (call.args[1], call.args[0], call.args[2])
-    keys = {0: 0} if first else {1: 0, 2: 1}
+    keys: dict[Key, int] = {0: 0} if first else {1: 0, 2: 1}
     if call.target == "where":  # x.where(mask, y)
         x, mask, y, keys = call.args[0], call.args[1], call.args[2], {0: 0, 2: 1}
     if call.kwargs or len(call.args) != 3 or not set(changes) <= set(keys):
         return None
     if first:  # where the mask is set
         x, y, keys = y, x, {0: 1}
-    given = {keys[key]: change for key, change in changes.items()}
+    given: dict[Key, Change] = {keys[key]: change for key, change in changes.items()}
     if any(change.base.shape != call.out.shape for change in given.values()):
         return None
     where = _common(call, given)
@@ -194,12 +194,12 @@ def choose(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.source(nn.PReLU, parameter="weight")
-def prelu_moves(call: Call, moves: Any) -> Change:
+def prelu_moves(call: Call[nn.PReLU], moves: Moves) -> Change:
     """min(x, 0) * step, in one channel or, for a single shared slope, everywhere."""
     x = call.args[0]
     low = x.clamp(max=0)
     steps = moves.steps.view(-1, *[1] * x.dim())
-    m: Any = call.module
+    m = call.module
     if m.weight.numel() == 1:
         return Change(call.out, moves.K, difference=low * steps)
     picked = low.movedim(1, 0)[moves.index].unsqueeze(2)
@@ -207,11 +207,11 @@ def prelu_moves(call: Call, moves: Any) -> Change:
 
 
 @rules.flow(nn.PReLU)
-def prelu(call: Call, changes: dict[Any, Change]) -> Change | None:
+def prelu(call: Call[nn.PReLU], changes: Changes) -> Change | None:
     """The slope of each probe's own channel."""
     x = changes[0]
-    m: Any = call.module
-    slope = m.weight
+    m = call.module
+    slope: Tensor = m.weight
     if slope.numel() > 1:
         shape = [1] * x.base.dim()
         shape[1] = -1

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, moved_elements, rules
+from ..registry import Call, Changes, Moves, moved_elements, rules
 
 
 @rules.relevant(nn.Embedding, nn.EmbeddingBag, parameter="weight")
-def rows_in_use(call: Call, index: list[int]) -> list[bool]:
+def rows_in_use(call: Call[nn.Embedding | nn.EmbeddingBag], index: list[int]) -> list[bool]:
     """The rows that the batch looks up."""
-    m: Any = call.module
+    m = call.module
     if m.max_norm is not None:
         return [True] * len(index)
     used = set(call.args[0].unique().tolist())
@@ -23,9 +21,9 @@ def rows_in_use(call: Call, index: list[int]) -> list[bool]:
 
 
 @rules.source(nn.Embedding, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change | None:
+def weight_moves(call: Call[nn.Embedding], moves: Moves) -> Change | None:
     """One feature of the samples that look the row up."""
-    m: Any = call.module
+    m = call.module
     if m.max_norm is not None:  # the forward rescales rows, and with them the step
         return None
     tokens = call.args[0]
@@ -38,7 +36,7 @@ def weight_moves(call: Call, moves: Moves) -> Change | None:
 
 
 @rules.flow(F.embedding)
-def bare_weight_changes(call: Call, changes: dict[Any, Change]) -> Change | None:
+def bare_weight_changes(call: Call, changes: Changes) -> Change | None:
     """The samples that look up a row which has changed."""
     rows = changes.get(1, changes.get("weight"))
     if rows is None or len(changes) > 1 or rows.dim != 0 or rows.width != 1:
@@ -54,9 +52,9 @@ def bare_weight_changes(call: Call, changes: dict[Any, Change]) -> Change | None
 
 
 @rules.source(nn.EmbeddingBag, parameter="weight")
-def bag_weight_moves(call: Call, moves: Moves) -> Change | None:
+def bag_weight_moves(call: Call[nn.EmbeddingBag], moves: Moves) -> Change | None:
     """One feature of the bags that hold the row, by the weight that it has in them."""
-    m: Any = call.module
+    m = call.module
     if m.max_norm is not None or m.mode == "max":
         return None
     row, feature = moved_elements(m.weight.shape, moves.index)

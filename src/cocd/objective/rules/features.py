@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, rules
+from ..registry import Call, Changes, Function, Key, Moves, rules
 
 _NORMS = (nn.LayerNorm, nn.RMSNorm, F.layer_norm, F.rms_norm)
 SOFTMAXES = (
@@ -19,23 +17,24 @@ SOFTMAXES = (
 OVER_FEATURES = (*_NORMS, *SOFTMAXES)
 
 
-def _plain(m: Any, x: Tensor) -> Tensor:
+def _plain(m: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
     """Without weight and bias."""
-    function = F.rms_norm if isinstance(m, nn.RMSNorm) else F.layer_norm
-    return function(x, m.normalized_shape, eps=m.eps)  # type: ignore[operator, no-any-return]
+    if isinstance(m, nn.RMSNorm):
+        return F.rms_norm(x, m.normalized_shape, eps=m.eps)
+    return F.layer_norm(x, m.normalized_shape, eps=m.eps)
 
 
 @rules.source(nn.LayerNorm, nn.RMSNorm, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change:
+def weight_moves(call: Call[nn.LayerNorm | nn.RMSNorm], moves: Moves) -> Change:
     """The normalised feature times the step."""
-    m: Any = call.module
+    m = call.module
     return _features(call, _plain(m, call.args[0]), moves, len(m.normalized_shape))
 
 
 @rules.source(nn.LayerNorm, parameter="bias")
-def bias_moves(call: Call, moves: Moves) -> Change:
+def bias_moves(call: Call[nn.LayerNorm], moves: Moves) -> Change:
     """One feature moves by the step."""
-    m: Any = call.module
+    m = call.module
     return _features(call, torch.ones_like(call.out), moves, len(m.normalized_shape))
 
 
@@ -52,23 +51,23 @@ def _features(call: Call, by: Tensor, moves: Moves, dims: int) -> Change:
 
 
 @rules.flow(*_NORMS, parameters=True)
-def normalise(call: Call, changes: dict[Any, Change]) -> Change | None:
+def normalise(call: Call[nn.LayerNorm | nn.RMSNorm | None], changes: Changes) -> Change | None:
     """Every row anew; a bare weight or bias that has changed scales or shifts its feature."""
-    names = {2: "weight", 3: "bias"}
-    changed: dict[Any, Change] = {names.get(key, key): x for key, x in changes.items()}
-    m: Any = call.module
+    names: dict[Key, Key] = {2: "weight", 3: "bias"}
+    changed: dict[Key, Change] = {names.get(key, key): x for key, x in changes.items()}
+    m = call.module
     rms = isinstance(m, nn.RMSNorm) or call.target is F.rms_norm
     if not set(changed) <= {0, "weight", "bias"}:
         return None
+    function: Function = F.rms_norm if rms else F.layer_norm
     if set(changed) == {0}:
         rows = changed[0].densify()
         if m is not None:
             return rows.with_values(call.out, m(rows.new()))
-        return rows.with_values(call.out, call.target(rows.new(), *call.args[1:], **call.kwargs))
+        return rows.with_values(call.out, function(rows.new(), *call.args[1:], **call.kwargs))
     shape = m.normalized_shape if m is not None else call.argument(1, "normalized_shape")
     eps = m.eps if m is not None else call.argument(3 if rms else 4, "eps", None if rms else 1e-5)
     x = call.args[0] if 0 not in changed else changed[0].densify().new()
-    function: Any = F.rms_norm if rms else F.layer_norm
     plain = function(x, shape, eps=eps)
     values = plain if 0 in changed else plain.unsqueeze(0)
     for name, apply in (("weight", torch.mul), ("bias", torch.add)):
@@ -84,7 +83,7 @@ def normalise(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(*SOFTMAXES)
-def softmax(call: Call, changes: dict[Any, Change]) -> Change | None:
+def softmax(call: Call, changes: Changes) -> Change | None:
     """Along one dimension; a slab of another one stays what it is."""
     if set(changes) != {0} or call.kwargs.get("dtype") is not None:
         return None

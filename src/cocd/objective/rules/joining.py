@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..change import Change
-from ..registry import Call, rules
+from ..change import Change, Where
+from ..registry import Call, Changed, Changes, Key, rules
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @rules.flow(torch.cat, torch.concat)
-def concatenate(call: Call, changes: dict[Any, Change]) -> Change | None:
+def concatenate(call: Call, changes: Changes) -> Change | None:
     """A changed part becomes, along the joined dimension, a slab of the whole."""
     dim = call.argument(1, "dim", 0) % call.out.dim()
     parts = call.argument(0, "tensors")
-    if dim == 0 or any(not isinstance(key, tuple) for key in changes):
+    changed = {key[1]: x for key, x in changes.items() if isinstance(key, tuple)}
+    if dim == 0 or len(changed) < len(changes):
         return None
     offsets = [0]
     for part in parts:  # torch also takes empty ones of another shape
         offsets.append(offsets[-1] + (part.shape[dim] if part.dim() == call.out.dim() else 0))
-    if len(changes) == 1:
-        (((_, j), x),) = changes.items()
+    if len(changed) == 1:
+        ((j, x),) = changed.items()
         if x.base.shape == call.out.shape:  # the others are empty
             return _as_stored(x, call.out, x.stored)
         if x.is_dense:
-            place = {"dim": dim, "starts": (offsets[j],), "width": parts[j].shape[dim]}
+            place: Where = {"dim": dim, "starts": (offsets[j],), "width": parts[j].shape[dim]}
             return _as_stored(x, call.out, x.stored, **place)
         if x.dim == dim:
             starts = tuple(start + offsets[j] for start in x.starts)
             return _as_stored(x, call.out, x.stored, starts=starts)
-    first = next(iter(changes.values()))
-    where = first if _same_slab(list(changes.values()), dim) else None
+    first = next(iter(changed.values()))
+    where = first if _same_slab(list(changed.values()), dim) else None
     whole = []
     for j, part in enumerate(parts):
         if part.dim() != call.out.dim():
             continue
-        if (0, j) in changes:
-            x = changes[0, j]
+        if j in changed:
+            x = changed[j]
             whole.append((x if where else x.densify()).new())
         else:
             cut = where.restrict(part) if where else part
@@ -57,13 +61,13 @@ def _same_slab(changes: list[Change], dim: int) -> bool:
 
 
 @rules.flow(torch.stack)
-def stack(call: Call, changes: dict[Any, Change]) -> Change | None:
+def stack(call: Call, changes: Changes) -> Change | None:
     """Joined along a new dimension."""
     dim = call.argument(1, "dim", 0) % call.out.dim()
     parts = call.argument(0, "tensors")
     if any(not isinstance(key, tuple) for key in changes):
         return None
-    joined = {}
+    joined: dict[Key, Change] = {}
     for key, x in changes.items():
         moved = None if x.dim is None else x.dim + (x.dim >= dim)
         joined[key] = replace(
@@ -76,7 +80,7 @@ def stack(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(torch.split, torch.chunk, torch.unbind, torch.tensor_split, "split", "chunk", "unbind")
-def take_apart(call: Call, changes: dict[Any, Change]) -> Any:
+def take_apart(call: Call, changes: Changes) -> Changed:
     """Each part has its share of the change."""
     if set(changes) != {0}:
         return None
@@ -111,7 +115,7 @@ def _share(x: Change, dim: int, start: int, width: int, out: Tensor) -> Change |
     return _as_stored(x, out, x.stored.narrow(dim + 1, start, width))
 
 
-def _as_stored(x: Change, base: Tensor, stored: Tensor, **where: Any) -> Change:
+def _as_stored(x: Change, base: Tensor, stored: Tensor, **where: Unpack[Where]) -> Change:
     if x.values is None:
         return x.with_delta(base, stored, **where)
     return x.with_values(base, stored, **where)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..change import Change, both, slab
+from ..change import Change, Where, both, slab
 from ..kernels.scratch import room
-from ..registry import Call, Moves, rules
+from ..registry import Call, Changes, Key, Moves, rules
 
 _FEW = 16  # outputs: a vector register of them
 
 
 @rules.source(nn.Linear, parameter="weight")
-def weight_moves(call: Call, moves: Moves) -> Change:
+def weight_moves(call: Call[nn.Linear], moves: Moves) -> Change:
     """y_i changes by step * x_j."""
     x = call.args[0]
-    m: Any = call.module
+    m = call.module
     unit, feature = np.divmod(moves.index, m.weight.shape[1])
     picked = x.movedim(-1, 0).index_select(0, torch.from_numpy(feature).to(x.device))  # (K, *batch)
     picked *= moves.steps.view(-1, *[1] * (x.dim() - 1))
@@ -37,13 +36,13 @@ def bias_moves(call: Call, moves: Moves) -> Change:
 
 
 @rules.flow(nn.Linear, F.linear, parameters=True)
-def linear(call: Call, changes: dict[Any, Change]) -> Change | None:
+def linear(call: Call[nn.Linear | None], changes: Changes) -> Change | None:
     """(x + dx)(W + dW) - x W = dx W + (x + dx) dW; the bias adds its own."""
-    m: Any = call.module
+    m = call.module
     W: Tensor = call.argument(1, "weight") if m is None else m.weight
     bias = call.argument(2, "bias") if m is None else m.bias
-    names = {"input": 0, 1: "weight", 2: "bias"}
-    changed: dict[Any, Change] = {names.get(key, key): x for key, x in changes.items()}
+    names: dict[Key, Key] = {"input": 0, 1: "weight", 2: "bias"}
+    changed: dict[Key, Change] = {names.get(key, key): x for key, x in changes.items()}
     if not set(changed) <= {0, "weight", "bias"}:
         return None
     x, dW, db = changed.get(0), changed.get("weight"), changed.get("bias")
@@ -87,7 +86,7 @@ def _inputs_change(call: Call, x: Change, W: Tensor, bias: Tensor | None) -> Cha
             return x.with_values(call.out, _times(x.values, W, bias))
         return x.with_delta(call.out, _times(x.delta(), W, None))
     delta = x.delta()
-    where = {"dim": None, "starts": (0,), "width": 0}
+    where: Where = {"dim": None, "starts": (0,), "width": 0}
     if x.is_single:
         columns = W[:, x.starts[0] : x.starts[0] + x.width]
         if x.width == 1:

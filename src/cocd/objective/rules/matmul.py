@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from string import ascii_letters
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..change import Change, both
-from ..registry import Call, rules
+from ..registry import Call, Changes, Key, rules
 
 
 @rules.flow(torch.matmul, operator.matmul, "matmul", torch.bmm, "bmm", torch.mm, "mm")
-def product(call: Call, changes: dict[Any, Change]) -> Change | None:
+def product(call: Call, changes: Changes) -> Change | None:
     """(a + da)(b + db) - a b = da b + (a + da) db."""
     if len(call.args) != 2 or call.kwargs or not set(changes) <= {0, 1}:
         return None
@@ -29,11 +29,11 @@ def product(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(torch.addmm, "addmm")
-def sum_and_product(call: Call, changes: dict[Any, Change]) -> Change | None:
+def sum_and_product(call: Call, changes: Changes) -> Change | None:
     """A product, to which a row is added."""
     if len(call.args) != 3 or call.kwargs or not set(changes) <= {0, 1, 2}:
         return None
-    rest = {key - 1: x for key, x in changes.items() if key}
+    rest: dict[Key, Change] = {i - 1: changes[i] for i in (1, 2) if i in changes}
     inner = Call(torch.mm, None, call.args[1:], {}, call.out)
     found = product(inner, rest) if rest else None
     if 0 not in changes:
@@ -94,7 +94,7 @@ def _columns(x: Change, out: Tensor) -> int | None:
     return None if x.is_dense else out.dim() - 1
 
 
-def _spread(x: Change, out: Tensor, rank: int, apply: Any) -> Change:
+def _spread(x: Change, out: Tensor, rank: int, apply: Callable[[Tensor], Tensor]) -> Change:
     """Apply to stacked differences that may have fewer dimensions than the output."""
     delta = x.delta()
     missing = out.dim() - rank
@@ -119,14 +119,14 @@ def times(stack: Tensor, other: Tensor, left: bool = False) -> Tensor:
 
 
 @rules.flow(torch.einsum)
-def einsum(call: Call, changes: dict[Any, Change]) -> Change | None:
+def einsum(call: Call, changes: Changes) -> Change | None:
     """One letter more, for the probes; linear where one operand alone has changed."""
     equation = call.args[0]
     if not isinstance(equation, str) or "..." in equation or "->" not in equation:
         return None
     nested = len(call.args) == 2 and isinstance(call.args[1], (list, tuple))
     operands = list(call.args[1] if nested else call.args[1:])
-    changed = {key[1] if isinstance(key, tuple) else key - 1: x for key, x in changes.items()}
+    changed = {key[1] if isinstance(key, tuple) else int(key) - 1: x for key, x in changes.items()}
     letter = next((c for c in ascii_letters if c not in equation), None)
     if letter is None:
         return None

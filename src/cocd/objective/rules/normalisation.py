@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..change import Change, slab
-from ..registry import Call, Moves, rules, stacked
+from ..registry import Call, Changes, Moves, rules, stacked
 
+_BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_INSTANCE_NORMS = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}  # dimensions
+_InstanceNorm = nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d
+_INSTANCE_NORMS: dict[type[nn.Module], int] = {
+    nn.InstanceNorm1d: 3,
+    nn.InstanceNorm2d: 4,
+    nn.InstanceNorm3d: 5,
+}  # dimensions
 
 
-def _uses_batch(module: Any) -> bool:
+def _uses_batch(module: _BatchNorm) -> bool:
     return bool(module.training or module.running_mean is None)
 
 
 @rules.source(*_BATCH_NORMS, parameter="weight")
-def batch_norm_weight(call: Call, moves: Moves) -> Change:
+def batch_norm_weight(call: Call[_BatchNorm], moves: Moves) -> Change:
     """The normalised channel times the step."""
-    m: Any = call.module
+    m = call.module
     x = call.args[0]
     plain = F.batch_norm(
         x, None if _uses_batch(m) else m.running_mean, None if _uses_batch(m) else m.running_var,
@@ -32,7 +36,7 @@ def batch_norm_weight(call: Call, moves: Moves) -> Change:
 
 
 @rules.source(*_BATCH_NORMS, nn.GroupNorm, *_INSTANCE_NORMS, parameter="bias")
-def channel_bias(call: Call, moves: Moves) -> Change | None:
+def channel_bias(call: Call[nn.Module], moves: Moves) -> Change | None:
     """One channel moves by the step."""
     if not _has_samples(call):
         return None
@@ -46,10 +50,9 @@ def _scaled(call: Call, by: Tensor, moves: Moves) -> Change:
 
 
 @rules.flow(*_BATCH_NORMS)
-def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
+def batch_norm(call: Call[_BatchNorm], changes: Changes) -> Change | None:
     """Each probe's own statistics in train mode, the running ones in eval mode."""
     x, m = changes[0], call.module
-    assert m is not None
     if x.dim not in (None, 1):
         x = x.densify()
     new, batch = x.new(), _uses_batch(m)
@@ -65,7 +68,7 @@ def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
     K, N, C = new.shape[:3]
     wide = new.transpose(0, 1).reshape(N, K * C, *new.shape[3:])
 
-    def spread(v: Any) -> Any:
+    def spread(v: Tensor | None) -> Tensor | None:
         if v is None:
             return None
         shape = [1] * x.base.dim()
@@ -75,44 +78,44 @@ def batch_norm(call: Call, changes: dict[Any, Change]) -> Change | None:
 
     out = F.batch_norm(
         wide, None if batch else spread(m.running_mean), None if batch else spread(m.running_var),
-        spread(m.weight), spread(m.bias), batch, 0.0, m.eps,  # type: ignore[arg-type]
+        spread(m.weight), spread(m.bias), batch, 0.0, m.eps,
     )  # fmt: skip
     out = out.reshape(N, K, C, *new.shape[3:]).transpose(0, 1)
     return x.with_values(call.out, out)
 
 
-def _normalise(m: Any, x: Tensor, batch: bool) -> Tensor:
+def _normalise(m: _BatchNorm, x: Tensor, batch: bool) -> Tensor:
     """By the batch's own statistics, which are not kept, or by the running ones."""
     mean, variance = (None, None) if batch else (m.running_mean, m.running_var)
     return F.batch_norm(x, mean, variance, m.weight, m.bias, batch, 0.0, m.eps)
 
 
 @rules.source(nn.GroupNorm, parameter="weight")
-def group_norm_weight(call: Call, moves: Moves) -> Change:
+def group_norm_weight(call: Call[nn.GroupNorm], moves: Moves) -> Change:
     """The normalised channel times the step."""
-    m: Any = call.module
+    m = call.module
     return _scaled(call, F.group_norm(call.args[0], m.num_groups, None, None, m.eps), moves)
 
 
 @rules.source(*_INSTANCE_NORMS, parameter="weight")
-def instance_norm_weight(call: Call, moves: Moves) -> Change | None:
+def instance_norm_weight(call: Call[_InstanceNorm], moves: Moves) -> Change | None:
     """The normalised channel times the step."""
-    m: Any = call.module
+    m = call.module
     if m.track_running_stats or not _has_samples(call):
         return None
     return _scaled(call, F.instance_norm(call.args[0], eps=m.eps), moves)
 
 
-def _has_samples(call: Call) -> bool:
+def _has_samples(call: Call[nn.Module]) -> bool:
     """False for a single sample that was passed without a dimension for it."""
-    return bool(call.out.dim() == _INSTANCE_NORMS.get(call.target, call.out.dim()))
+    return bool(call.out.dim() == _INSTANCE_NORMS.get(type(call.module), call.out.dim()))
 
 
 @rules.flow(nn.GroupNorm, *_INSTANCE_NORMS)
-def per_sample(call: Call, changes: dict[Any, Change]) -> Change | None:
+def per_sample(call: Call[nn.GroupNorm | _InstanceNorm], changes: Changes) -> Change | None:
     """Features of a sample are mixed, samples are not."""
-    m: Any = call.module
-    if type(m) in _INSTANCE_NORMS and (m.track_running_stats or not _has_samples(call)):
+    m = call.module
+    if not isinstance(m, nn.GroupNorm) and (m.track_running_stats or not _has_samples(call)):
         return None
     x = changes[0].densify()
     return x.with_values(call.out, stacked(m, x.new()))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ..change import Change
 from ..kernels.maxpool import max_of_windows, window_of
-from ..registry import Call, rules, stacked
+from ..registry import Call, Changes, Target, again, rules, stacked
 
 # By the number of dimensions of their input; one less, and it is a sample without a batch.
-_AVERAGES: dict[Any, int] = {
+_AVERAGES: dict[Target, int] = {
     nn.AvgPool1d: 3, nn.AvgPool2d: 4, nn.AvgPool3d: 5, nn.AdaptiveAvgPool1d: 3,
     nn.AdaptiveAvgPool2d: 4, nn.AdaptiveAvgPool3d: 5, nn.ZeroPad1d: 3, nn.ZeroPad2d: 4,
     nn.ZeroPad3d: 5, F.avg_pool1d: 3, F.avg_pool2d: 4, F.avg_pool3d: 5, F.adaptive_avg_pool1d: 3,
     F.adaptive_avg_pool2d: 4, F.adaptive_avg_pool3d: 5, torch.avg_pool1d: 3,
     torch.adaptive_avg_pool1d: 3,
 }  # fmt: skip
-_OTHERS: dict[Any, int] = {
+_OTHERS: dict[Target, int] = {
     nn.MaxPool1d: 3, nn.MaxPool2d: 4, nn.MaxPool3d: 5, nn.AdaptiveMaxPool1d: 3,
     nn.AdaptiveMaxPool2d: 4, nn.AdaptiveMaxPool3d: 5, nn.LPPool1d: 3, nn.LPPool2d: 4,
     nn.ReflectionPad1d: 3, nn.ReflectionPad2d: 4, nn.ReflectionPad3d: 5, nn.ReplicationPad1d: 3,
@@ -34,18 +32,18 @@ _OF_ANY_SIZE = (nn.Upsample, F.interpolate, F.pad)
 
 
 @rules.flow(*_AVERAGES)
-def average(call: Call, changes: dict[Any, Change]) -> Change | None:
+def average(call: Call, changes: Changes) -> Change | None:
     """A linear map of each channel, applied to the difference."""
     return _channelwise(call, changes, linear=True)
 
 
 @rules.flow(*_OTHERS, *_OF_ANY_SIZE)
-def other(call: Call, changes: dict[Any, Change]) -> Change | None:
+def other(call: Call, changes: Changes) -> Change | None:
     """Any map of each channel alone."""
     return _channelwise(call, changes, linear=False)
 
 
-def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change | None:
+def _channelwise(call: Call, changes: Changes, linear: bool) -> Change | None:
     if set(changes) != {0} or not isinstance(call.out, torch.Tensor):  # max-pools may give indices
         return None
     x = changes[0]
@@ -64,7 +62,7 @@ def _channelwise(call: Call, changes: dict[Any, Change], linear: bool) -> Change
             return max_of_windows(t, window)
         if call.module is not None:
             return call.module(t)  # type: ignore[no-any-return]
-        return call.target(t, *call.args[1:], **call.kwargs)  # type: ignore[no-any-return]
+        return again(call, t)
 
     if linear:
         return x.with_delta(call.out, stacked(apply, x.delta()))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..change import Change
-from ..registry import UNCHANGED, Call, rules
+from ..registry import UNCHANGED, Call, Changed, Changes, rules
 
 
 @rules.flow("__bool__", "__float__", "__index__", "__int__", "item", "tolist")
-def read(call: Call, changes: dict[Any, Change]) -> Any:
+def read(call: Call, changes: Changes) -> Changed:
     """Right as long as no probe changes what is read; other engines must take those that do."""
     if set(changes) != {0}:
         return None

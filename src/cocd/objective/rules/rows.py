@@ -11,17 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..registry import Call, rules
+from ..registry import Call, Key, Needed, rules
 from ..rows import Rows
 from .elementwise import BINARY, CASTS, UNARY
 from .features import OVER_FEATURES, SOFTMAXES
 from .shape import REARRANGING, RESHAPING, order_of
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-Needed = tuple[Call, dict[Any, Rows | None]]
 
 
-def _on(call: Call, rows: Rows, args: dict[Any, Any]) -> Call:
+def _on(call: Call, rows: Rows, args: dict[Key, object]) -> Call:
     """The call with other arguments, giving `rows` of its output."""
     given = tuple(args.get(i, x) for i, x in enumerate(call.args))
     kwargs = {key: args.get(key, x) for key, x in call.kwargs.items()}
@@ -34,10 +33,11 @@ def pointwise(call: Call, rows: Rows | None) -> Needed | None:
     """The same rows of every operand that has them."""
     if rows is None:
         return None
-    args: dict[Any, Any] = {}
-    needed: dict[Any, Rows | None] = {}
+    args: dict[Key, object] = {}
+    needed: dict[Key, Rows | None] = {}
     rank = call.out.dim()
-    for key, x in [*enumerate(call.args), *call.kwargs.items()]:
+    given: list[tuple[Key, Any]] = [*enumerate(call.args), *call.kwargs.items()]
+    for key, x in given:
         if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
             return None
         dim = rows.dim - rank + x.dim() if isinstance(x, Tensor) else -1
@@ -105,8 +105,8 @@ def attention(call: Call, rows: Rows | None) -> Needed | None:
     if call.argument(4, "dropout_p", 0.0):
         return None
     place = {name: i if len(call.args) > i else name for i, name in enumerate(_ATTENTION)}
-    args: dict[Any, Any] = {place["query"]: rows.of(q)}
-    needed: dict[Any, Rows | None] = {place["query"]: rows}
+    args: dict[Key, object] = {place["query"]: rows.of(q)}
+    needed: dict[Key, Rows | None] = {place["query"]: rows}
     mask, kwargs = call.argument(3, "attn_mask"), dict(call.kwargs)
     if call.argument(5, "is_causal", False):
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..change import Change
-from ..registry import Call, rules
+from ..registry import Call, Changes, rules
 from .matmul import times
 
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 @rules.flow(F.scaled_dot_product_attention)
-def attention(call: Call, changes: dict[Any, Change]) -> Change | None:
+def attention(call: Call, changes: Changes) -> Change | None:
     """Heads that have changed alone where it is these; linear in the values."""
     given = {**dict(zip(_NAMES, call.args, strict=False)), **call.kwargs}
     changed = {_NAMES[key] if isinstance(key, int) else key: x for key, x in changes.items()}

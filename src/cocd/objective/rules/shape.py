@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..change import Change
-from ..registry import UNCHANGED, Call, rules
+from ..change import Change, Where
+from ..registry import UNCHANGED, Call, Changed, Changes, again, rules
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    from typing_extensions import Unpack
+
+    Index = int | slice | Tensor | EllipsisType | None
 
 _OF_THE_SHAPE = {"shape", "ndim", "dtype", "device", "is_cuda", "requires_grad"}
 
 
 @rules.flow("size", "dim", "numel", "new_zeros", "new_ones", "new_empty", "new_full",
             torch.zeros_like, torch.ones_like, torch.full_like, torch.numel)  # fmt: skip
-def of_the_shape(call: Call, changes: dict[Any, Change]) -> Any:
+def of_the_shape(call: Call, changes: Changes) -> Changed:
     """What depends on the shape alone stays as it is."""
     return UNCHANGED if set(changes) == {0} else None
 
 
 @rules.flow(torch.rand_like, torch.randn_like, torch.empty_like)
-def drawn(call: Call, changes: dict[Any, Change]) -> Any:
+def drawn(call: Call, changes: Changes) -> Changed:
     """All probes see the numbers that the unperturbed pass drew."""
     return UNCHANGED
 
 
 @rules.flow(getattr)
-def attribute(call: Call, changes: dict[Any, Change]) -> Any:
+def attribute(call: Call, changes: Changes) -> Changed:
     """A property of the tensor rather than of its values, or a transpose."""
     if call.args[1] in ("T", "mT"):
         return rearrange(call, changes)
@@ -43,7 +50,7 @@ REARRANGING = (torch.permute, "permute", torch.transpose, "transpose", torch.uns
 
 
 @rules.flow(*RESHAPING)
-def reshape(call: Call, changes: dict[Any, Change]) -> Change | None:
+def reshape(call: Call, changes: Changes) -> Change | None:
     """The same numbers in another shape; the units of a channel stay together."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
@@ -89,14 +96,14 @@ def _taken_apart(x: Change, out: Tensor) -> Change | None:
     return x.with_delta(out, heads.unsqueeze(-2), starts=starts, width=1)
 
 
-def _reshaped(x: Change, base: Tensor, shape: tuple[int, ...], **where: Any) -> Change:
+def _reshaped(x: Change, base: Tensor, shape: tuple[int, ...], **where: Unpack[Where]) -> Change:
     if x.values is None:
         return x.with_delta(base, x.stored.reshape(shape), **where)
     return x.with_values(base, x.stored.reshape(shape), **where)
 
 
 @rules.flow(*REARRANGING)
-def rearrange(call: Call, changes: dict[Any, Change]) -> Change | None:
+def rearrange(call: Call, changes: Changes) -> Change | None:
     """Dimensions change places; the slab's goes with them."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
@@ -108,7 +115,7 @@ def rearrange(call: Call, changes: dict[Any, Change]) -> Change | None:
     for at, i in enumerate(order):
         if i is None:
             out = out.unsqueeze(at + 1)
-    where = {} if x.dim is None else {"dim": order.index(x.dim)}
+    where: Where = {} if x.dim is None else {"dim": order.index(x.dim)}
     if x.values is None:
         return x.with_delta(call.out, out, **where)
     return x.with_values(call.out, out, **where)
@@ -118,17 +125,11 @@ def order_of(call: Call, x: Tensor) -> list[int | None]:
     """Which input dimension stands where in the output; None for a new one."""
     # Asked of a tensor that cannot be mistaken.
     marks = torch.empty(tuple(range(2, 2 + x.dim())), device="meta")
-    return [size - 2 if size >= 2 else None for size in _call(call, marks).shape]
-
-
-def _call(call: Call, x: Tensor) -> Any:
-    if isinstance(call.target, str):
-        return getattr(x, call.target)(*call.args[1:], **call.kwargs)
-    return call.target(x, *call.args[1:], **call.kwargs)
+    return [size - 2 if size >= 2 else None for size in again(call, marks).shape]
 
 
 @rules.flow(torch.mean, "mean", torch.sum, "sum")
-def reduce(call: Call, changes: dict[Any, Change]) -> Change | None:
+def reduce(call: Call, changes: Changes) -> Change | None:
     """Means and sums over other dimensions than the slab's are linear."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
@@ -152,7 +153,7 @@ def reduce(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow("expand", "expand_as", torch.broadcast_to)
-def expand(call: Call, changes: dict[Any, Change]) -> Change | None:
+def expand(call: Call, changes: Changes) -> Change | None:
     """The same numbers again and again."""
     if set(changes) != {0}:
         return None
@@ -172,14 +173,14 @@ def expand(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(torch.repeat_interleave, "repeat_interleave")
-def repeat(call: Call, changes: dict[Any, Change]) -> Change | None:
+def repeat(call: Call, changes: Changes) -> Change | None:
     """Every entry of a dimension several times: the slab's is as many times as wide."""
     dim, times = call.argument(2, "dim"), call.argument(1, "repeats")
     if set(changes) != {0} or dim is None or not isinstance(times, int):
         return None
     x, dim = changes[0], dim % call.out.dim()
     stored = x.stored.repeat_interleave(times, dim + 1)
-    where: dict[str, Any] = {}
+    where: Where = {}
     if x.dim == dim:
         where = {"starts": tuple(s * times for s in x.starts), "width": x.width * times}
     if x.values is None:
@@ -188,7 +189,7 @@ def repeat(call: Call, changes: dict[Any, Change]) -> Change | None:
 
 
 @rules.flow(operator.getitem)
-def pick(call: Call, changes: dict[Any, Change]) -> Change | None:
+def pick(call: Call, changes: Changes) -> Change | None:
     """Slices of other dimensions than the slab's."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
@@ -215,11 +216,11 @@ def pick(call: Call, changes: dict[Any, Change]) -> Change | None:
     return x.with_values(call.out, out)
 
 
-def _positions(index: Any) -> bool:
+def _positions(index: object) -> bool:
     return isinstance(index, Tensor) and index.dtype == torch.int64
 
 
-def _without_ellipsis(index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+def _without_ellipsis(index: tuple[Index, ...], rank: int) -> tuple[Index, ...]:
     at = next((j for j, part in enumerate(index) if part is Ellipsis), None)
     if at is None:
         return index
