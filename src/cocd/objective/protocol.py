@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LossValue = Tensor | SupportsFloat  # what a closure returns: a scalar tensor or a number
 LossT = TypeVar("LossT", bound=LossValue)  # what one closure returns, and `step` with it
 Closure = Callable[[], LossValue]
+LossFunction = Callable[..., LossValue]  # of an output and a target
 Difference = Literal["central", "forward", "backward"]
 DIFFERENCES: tuple[Difference, ...] = ("central", "forward", "backward")
 

@@ -11,7 +11,7 @@ What has no rule is handled by `torch.func.vmap` from that layer on, which is ri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -35,7 +35,7 @@ Function = Callable[..., Any]  # of torch or of the user's
 Target = str | Function  # what is called: a type of modules, a function, the name of a method
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-Key = int | str | tuple[int | str, int]  # where an argument stands; the second: within a list
+Key = int | str | tuple["Key", int]  # where an argument stands; the second: within a list
 Changes = Mapping[Key, Change]
 
 
@@ -75,7 +75,7 @@ class Moves:
 
 # A change; for a call that gives several things a tuple of changes, None for what stays as it is.
 # None instead of either says that this case is not for the rule.
-Changed = Change | tuple[Change | None, ...] | None
+Changed = Change | Sequence["Changed"] | Mapping[str, "Changed"] | None
 Source = Callable[[Call[Any], Moves], Changed]
 Flow = Callable[[Call[Any], Changes], Changed]
 Relevant = Callable[[Call[Any], list[int]], list[bool]]

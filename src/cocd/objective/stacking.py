@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,10 @@ from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .change import Change, slab
-from .registry import Moves
+from .registry import Changed, Moves
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def moved(parameter: Tensor, moves: Moves) -> Tensor:
@@ -44,12 +47,12 @@ def moved_part(parameter: Tensor, moves: Moves, dim: int = 0) -> Change:
     return slab(parameter, dim, where[dim].tolist(), 1, delta)
 
 
-def is_change(value: Any) -> bool:
+def is_change(value: object) -> bool:
     """For walks through structures of changes."""
     return isinstance(value, Change)
 
 
-def stacks_of(change: Any) -> dict[int, Tensor]:
+def stacks_of(change: Changed) -> dict[int, Tensor]:
     """The changed values of the tensors in a structure that have changed, by their place in it."""
     leaves = tree_flatten(change, is_leaf=is_change)[0]
     return {i: _whole(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, Change)}
@@ -61,7 +64,7 @@ def _whole(change: Change) -> Tensor:
     return new.contiguous() if change.base.is_contiguous() else new
 
 
-def replaced(base: Any, values: dict[int, Tensor]) -> Any:
+def replaced(base: object, values: dict[int, Tensor]) -> object:
     """A structure with other tensors in some places."""
     if isinstance(base, Tensor):
         return values.get(0, base)
@@ -69,16 +72,14 @@ def replaced(base: Any, values: dict[int, Tensor]) -> Any:
     return tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
 
 
-def changes_of(base: Any, values: Any) -> Any:
+def changes_of(base: object, values: object) -> Changed:
     """Dense changes of every tensor in a structure; None for what is no tensor."""
     return tree_map(
         lambda b, v: Change(b, len(v), values=v) if isinstance(b, Tensor) else None, base, values
     )
 
 
-def over_probes(
-    fn: Callable[[Any], Any], stacks: Any, base: Any, random: Tensor | None = None
-) -> Any:
+def over_probes(fn: Callable[[S], object], stacks: S, base: T, random: Tensor | None = None) -> T:
     """What `fn` gives for every probe, stacked, in the structure of what it gives without one.
 
     What is no tensor must be as in `base`. A call that draws random numbers is made anew for
@@ -86,7 +87,7 @@ def over_probes(
     """
     expected, spec = tree_flatten(base)
 
-    def tensors(value: Any) -> list[Tensor]:
+    def tensors(value: S) -> list[Tensor]:
         found = tree_flatten(fn(value))[0]
         if len(found) != len(expected) or any(
             not isinstance(old, Tensor) and new != old
@@ -99,7 +100,7 @@ def over_probes(
     return tree_unflatten([next(results) if isinstance(e, Tensor) else e for e in expected], spec)
 
 
-def _at_once(fn: Callable[[Any], list[Tensor]], stacks: Any) -> list[Tensor]:
+def _at_once(fn: Callable[[S], list[Tensor]], stacks: S) -> list[Tensor]:
     with quiet():
         try:
             return vmap(fn, randomness="error")(stacks)  # type: ignore[no-any-return]
@@ -107,9 +108,7 @@ def _at_once(fn: Callable[[Any], list[Tensor]], stacks: Any) -> list[Tensor]:
             return _each(fn, stacks)
 
 
-def _each(
-    fn: Callable[[Any], list[Tensor]], stacks: Any, random: Tensor | None = None
-) -> list[Tensor]:
+def _each(fn: Callable[[S], list[Tensor]], stacks: S, random: Tensor | None = None) -> list[Tensor]:
     leaves, spec = tree_flatten(stacks)
     results = []
     for k in range(len(leaves[0])):
@@ -128,11 +127,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def tensors_in(structure: Any) -> list[Tensor]:
+def tensors_in(structure: object) -> list[Tensor]:
     """The tensors of nested inputs."""
     return [leaf for leaf in tree_flatten(structure)[0] if isinstance(leaf, Tensor)]
 
 
-def bytes_of(structure: Any) -> int:
+def bytes_of(structure: object) -> int:
     """What the tensors of nested inputs take."""
     return sum(t.numel() * t.element_size() for t in tensors_in(structure))

@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..registry import Args, Function, Kwargs, Target
+
 # Operators as Python calls them, and whether their operands change places.
-_OPERATORS: dict[str, tuple[Callable[..., Any], bool]] = {
+_OPERATORS: dict[str, tuple[Function, bool]] = {
     "__getitem__": (operator.getitem, False),
     "__rsub__": (operator.sub, True),
     "__rdiv__": (operator.truediv, True),
@@ -47,7 +49,7 @@ class CallKind:
     """How calls of one function are recorded."""
 
     op: str  # "call_function" or "call_method"
-    target: Any  # the function, or the name of the method
+    target: Target  # the function, or the name of the method
     swapped: bool = False  # operands change places
     attribute: str | None = None  # a property of tensors that is read
     fact: bool = False
@@ -57,9 +59,9 @@ class CallKind:
     @property
     def name(self) -> str:
         """What users call it."""
-        return str(self.target if self.op == "call_method" else self.target.__name__)
+        return self.target if isinstance(self.target, str) else self.target.__name__
 
-    def is_write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def is_write(self, args: Args, kwargs: Kwargs) -> bool:
         """Does this call put its result into a tensor that it was given?"""
         if self.writes or kwargs.get("out") is not None:
             return True
@@ -68,7 +70,7 @@ class CallKind:
 
 
 @lru_cache(maxsize=4096)
-def _known_kind(function: Callable[..., Any]) -> CallKind:
+def _known_kind(function: Function) -> CallKind:
     name = getattr(function, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):  # property of a tensor
         attribute = getattr(getattr(function, "__self__", None), "__name__", "")
@@ -86,15 +88,15 @@ def _known_kind(function: Callable[..., Any]) -> CallKind:
     return CallKind("call_method", method, False, None, fact, writes)
 
 
-def kind_of(function: Callable[..., Any]) -> CallKind:
+def kind_of(function: Function) -> CallKind:
     """How calls of this function are recorded."""
     return _known_kind(function)
 
 
 @lru_cache(maxsize=1)
-def _methods() -> dict[Any, str]:
+def _methods() -> dict[Function, str]:
     """Methods of tensors by the function that a mode is handed; the plain name wins."""
-    found: dict[Any, str] = {}
+    found: dict[Function, str] = {}
     for name in sorted(dir(Tensor), key=lambda n: n.startswith("__"), reverse=True):
         attribute = getattr(Tensor, name, None)
         if callable(attribute) and not isinstance(attribute, type):
@@ -106,7 +108,7 @@ def _is_marked(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _inplace(function: Callable[..., Any]) -> int | None:
+def _inplace(function: Function) -> int | None:
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -117,13 +119,11 @@ def _inplace(function: Callable[..., Any]) -> int | None:
 # --- the twins of calls that write -------------------------------------------------------
 
 
-def twin(
-    kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]] | None:
+def twin(kind: CallKind, args: Args, kwargs: Kwargs) -> tuple[str, Target, Args, Kwargs] | None:
     """The call that returns what this one writes into its first argument; None if there is none."""
     if kind.attribute is not None or "out" in kwargs:
         return None
-    if not kind.writes and kind.inplace is not None:
+    if not kind.writes and kind.inplace is not None and not isinstance(kind.target, str):
         given = inspect.signature(kind.target).bind(*args, **kwargs)
         given.arguments["inplace"] = False
         return "call_function", kind.target, given.args, given.kwargs
@@ -155,7 +155,7 @@ def copied(x: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
     return values.to(x).expand(x.shape).clone()
 
 
-def filled(x: Tensor, value: Any) -> Tensor:
+def filled(x: Tensor, value: complex) -> Tensor:
     """A tensor like `x`, with one value everywhere."""
     return torch.zeros_like(x) + value
 

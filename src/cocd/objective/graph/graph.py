@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from ..kernels.maxpool import max_of_windows, window_of
-from ..registry import Call, rules
+from ..registry import Args, Call, Kwargs, rules
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Node:
     position: int
     target: Any
     module: nn.Module | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     name: str
     op: str
     uses: tuple[int, ...]  # positions that the arguments refer to, in order
@@ -47,9 +49,9 @@ class Seen:
     op: str
     target: Any
     module: nn.Module | None
-    settings: dict[str, Any]  # the attributes of the module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    settings: dict[str, object]  # the attributes of the module
+    args: Args
+    kwargs: Kwargs
     is_plain: bool = False  # a layer that makes one tensor of one, without random numbers
 
 
@@ -65,12 +67,12 @@ class Graph:
     """The calls that depend on parameters, in order; `output` is the structure of the output."""
 
     nodes: list[Node]
-    output: Any
+    output: object
     users: list[list[int]]  # of each node, the positions that use its result
     sources: dict[str, list[int]]  # of each parameter name, the nodes that read it
     draws: frozenset[int] = frozenset()  # calls without a rule that drew random numbers
     swapped: tuple[int, ...] = ()  # calls that have another place than they had in the pass
-    memo: dict[Any, Any] = field(default_factory=dict, compare=False)  # what is derived from it
+    memo: dict[object, Any] = field(default_factory=dict, compare=False)  # what is derived from it
 
     def resembles(self, other: Graph) -> bool:
         """The same calls of the same things, perhaps with other numbers as arguments?"""
@@ -79,14 +81,20 @@ class Graph:
             for a, b in zip(self.nodes, other.nodes, strict=True)
         )
 
-    def remember(self, key: Any, make: Callable[[], Any]) -> Any:
+    def remember(self, key: object, make: Callable[[], T]) -> T:
         """Something derived from this graph, made once."""
         if key not in self.memo:
             self.memo[key] = make()
         return self.memo[key]
 
 
-def connect(nodes: list[Node], output: Any, names: dict[int, str], **more: Any) -> Graph:
+def connect(
+    nodes: list[Node],
+    output: object,
+    names: dict[int, str],
+    draws: frozenset[int] = frozenset(),
+    swapped: tuple[int, ...] = (),
+) -> Graph:
     """The graph of these nodes; `names` are those of the parameters, by id."""
     end = Node(len(nodes), "output", None, (output,), {}, "output", "output", uses_of(output))
     nodes = [*nodes, end]
@@ -101,10 +109,10 @@ def connect(nodes: list[Node], output: Any, names: dict[int, str], **more: Any) 
             for parameter in node.module.parameters():
                 if (name := names.get(id(parameter))) is not None:
                     sources.setdefault(name, []).append(node.position)
-    return Graph(nodes, output, users, sources, **more)
+    return Graph(nodes, output, users, sources, draws, swapped)
 
 
-def uses_of(structure: Any) -> tuple[int, ...]:
+def uses_of(structure: object) -> tuple[int, ...]:
     """The positions that nested arguments refer to, each once."""
     return tuple(dict.fromkeys(references(structure)))
 
@@ -118,14 +126,14 @@ class Run:
         values: list[Any],
         noise: dict[int, Tensor],
         random: dict[int, Tensor],
-        output: Any,
+        output: object,
     ) -> None:
         self.graph = graph
         self.values = values
         self.noise = noise  # of dropouts: what the input was multiplied with
         self.random = random  # of other calls that drew: the generator before
         self.output = output
-        self._memo: dict[Any, Any] = {}
+        self._memo: dict[object, Any] = {}
 
     def put_in_order(self) -> Run:
         """Give calls that stand elsewhere than in the pass the values that they have there."""
@@ -143,7 +151,7 @@ class Run:
             return structure
         return map_refs(structure, lambda ref: self.values[ref.position])
 
-    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+    def memo(self, key: object, make: Callable[[], T]) -> T:
         """Something derived from this pass, made once."""
         if key not in self._memo:
             self._memo[key] = make()
@@ -165,9 +173,9 @@ class Run:
         )
 
 
-def execute(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(node: Node, args: Args, kwargs: Kwargs) -> object:
     """Make the call of a node, with these arguments; they are not written to."""
-    module: Any = node.module
+    module = node.module
     if module is not None:
         if size := window_of(module):
             return max_of_windows(args[0], size)
@@ -180,7 +188,7 @@ def execute(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return node.target(*args, **kwargs)
 
 
-def has_rule(target: Any) -> bool:
+def has_rule(target: object) -> bool:
     """Is there a flow for this module type, function or method?"""
     try:
         return target in rules.flows
@@ -188,7 +196,7 @@ def has_rule(target: Any) -> bool:
         return False
 
 
-def map_refs(structure: Any, fn: Callable[[Ref], Any]) -> Any:
+def map_refs(structure: Any, fn: Callable[[Ref], object]) -> Any:
     """Apply `fn` to every reference in nested arguments."""
     kind = type(structure)
     if kind is Ref:
@@ -204,14 +212,14 @@ def map_refs(structure: Any, fn: Callable[[Ref], Any]) -> Any:
     return structure
 
 
-def references(structure: Any) -> list[int]:
+def references(structure: object) -> list[int]:
     """The positions that nested arguments refer to, in order."""
     found: list[int] = []
     map_refs(structure, lambda ref: found.append(ref.position))
     return found
 
 
-def tensors_of(structure: Any) -> list[Tensor]:
+def tensors_of(structure: Iterable[object]) -> list[Tensor]:
     """The tensors in nested arguments, in order."""
     found: list[Tensor] = []
     for value in structure:

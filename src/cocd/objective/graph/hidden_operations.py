@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..registry import Args, Function, Kwargs
 from .graph import tensors_of
 
 
@@ -27,8 +27,8 @@ class HiddenOperations(TorchDispatchMode):
         self._tell = tell
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """An operation of torch is about to run."""
         kwargs = kwargs or {}
         if not self._aside() and self._depends(tensors_of((*args, *kwargs.values()))):

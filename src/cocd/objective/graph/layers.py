@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from threading import get_ident
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as _torch_module
 
-from ..registry import rules
+from ..registry import Args, Function, Kwargs, rules
 
 # Made of layers that have rules: what is inside is recorded.
 _ENTERED = (
@@ -27,14 +26,14 @@ def is_layer(module: nn.Module) -> bool:
 
     Not where users have put another `forward` on the module itself.
     """
-    kind: Any = type(module)
+    kind: type = type(module)
     return "forward" not in vars(module) and _is_kind_of_layer(
         kind, len(rules.flows), len(rules.sources)
     )
 
 
 @lru_cache(maxsize=1024)
-def _is_kind_of_layer(kind: Any, *rules_known: int) -> bool:
+def _is_kind_of_layer(kind: type, *rules_known: int) -> bool:
     if kind in rules.flows or any(kind is known for known, _ in rules.sources):
         return True
     if issubclass(kind, _ENTERED):
@@ -42,7 +41,7 @@ def _is_kind_of_layer(kind: Any, *rules_known: int) -> bool:
     return kind.__module__.startswith(("torch.nn.modules.", "torch.nn.utils.", "torch.ao.nn."))
 
 
-def keeps_together(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def keeps_together(module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
     """Is this call of a layer recorded as one? An encoder is if it may drop padding on its way.
 
     What comes out for padding is then not what goes in.
@@ -70,21 +69,21 @@ class LayerListener:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.listener: Callable[..., Any] | None = None
+        self.listener: Function | None = None
         self._thread = 0
         found = [m for m in model.modules() if not is_scripted(m)]
         self._heard = [(vars(m), partial(self._hear, m)) for m in found if is_layer(m)]
         self._wrapped = [(vars(m), compiled_from(m)) for m in found if compiled_from(m)]
 
-    def _hear(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def _hear(self, module: nn.Module, *args: object, **kwargs: object) -> object:
         if self.listener is None or get_ident() != self._thread:  # it is running elsewhere, too
             return type(module).forward(module, *args, **kwargs)
         return self.listener(module, *args, **kwargs)
 
     @contextmanager
-    def open(self, listener: Callable[..., Any]) -> Iterator[None]:
+    def open(self, listener: Function) -> Iterator[None]:
         """While entered, `listener` is called in place of the forwards, with the module first."""
-        changed: list[tuple[dict[str, Any], Any]] = []
+        changed: list[tuple[dict[str, object], object]] = []
         self.listener, self._thread = listener, get_ident()
         try:
             for own, forward in self._heard:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ..change import Change
-from ..registry import Call, rules
+from ..registry import Call, Changed, Key, rules
 from ..rows import Rows
 from .graph import Node, Ref, Run, references, tensors_of
 
@@ -23,7 +23,7 @@ class Liveness:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rows: dict[int, Rows | None] = {}  # of a node; None for all; absent if none
-        self._edges: dict[tuple[int, Any], Rows] = {}  # of an argument where fewer than of its node
+        self._edges: dict[tuple[int, Key], Rows] = {}  # of an argument where fewer than of its node
         self._calls: dict[int, Call] = {}
         self._narrow: set[int] = set()  # nodes that are not computed as they were called
         for position in references(run.graph.output):
@@ -81,14 +81,14 @@ class Liveness:
             found = self._calls[node.position] = self._run.call(node)
         return found
 
-    def narrow(self, node: Node, key: Any, position: int, change: Any) -> Any:
+    def narrow(self, node: Node, key: Key, position: int, change: Changed) -> Changed:
         """What this argument of this call has to see of a change at `position`."""
         rows = self._edges.get((node.position, key))
         if rows is None or self._rows.get(position) is not None or not isinstance(change, Change):
             return change
         return rows.narrow(change)
 
-    def rows_of(self, node: Node, key: Any, position: int, value: Any) -> Any:
+    def rows_of(self, node: Node, key: Key, position: int, value: object) -> object:
         """What this argument of this call has to see of a value at `position`."""
         rows = self._edges.get((node.position, key))
         if rows is None or self._rows.get(position) is not None or not isinstance(value, Tensor):
@@ -98,16 +98,15 @@ class Liveness:
 
 def liveness(run: Run) -> Liveness:
     """Of this run, walked once."""
-    found: Liveness = run.memo("liveness", lambda: Liveness(run))
-    return found
+    return run.memo("liveness", lambda: Liveness(run))
 
 
-def is_made_of_tensors(value: Any) -> bool:
+def is_made_of_tensors(value: object) -> bool:
     """Or has Python read something?"""
     return isinstance(value, Tensor) or bool(tensors_of((value,)))
 
 
-def _hashable(target: Any) -> bool:
+def _hashable(target: object) -> bool:
     try:
         hash(target)
     except TypeError:
@@ -115,10 +114,11 @@ def _hashable(target: Any) -> bool:
     return True
 
 
-def arguments(node: Node) -> list[tuple[Any, Ref]]:
+def arguments(node: Node) -> list[tuple[Key, Ref]]:
     """Where the arguments stand that other nodes gave, but for those nested deeper."""
-    found: list[tuple[Any, Ref]] = []
-    for key, value in [*enumerate(node.args), *node.kwargs.items()]:
+    found: list[tuple[Key, Ref]] = []
+    given: list[tuple[Key, Any]] = [*enumerate(node.args), *node.kwargs.items()]
+    for key, value in given:
         if isinstance(value, Ref):
             found.append((key, value))
         elif isinstance(value, (list, tuple)):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from operator import getitem, matmul
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,14 @@ from ..change import Change
 from ..kernels import fusion
 from ..kernels.scratch import Scratch
 from ..losses import LossChange
-from ..registry import Call, Moves, rules
+from ..protocol import LossFunction
+from ..registry import Call, Changed, Key, Moves, rules
 from ..stacking import changes_of, is_change, moved, moved_part, over_probes, replaced, stacks_of
 from .graph import Graph, Node, Ref, Run, has_rule, map_refs, references
 from .liveness import Liveness, liveness
+
+ChangedT = TypeVar("ChangedT", bound=Changed)
+Parts = dict[int, dict[int, Tensor]]  # of nodes, by position: of their results, by place
 
 
 class Plan:
@@ -89,13 +93,13 @@ def propagate(
     moves: Moves,
     scratch: Scratch,
     elsewhere: Collection[int] = (),
-) -> dict[int, Any]:
+) -> dict[int, Changed]:
     """What changes, by node; of nodes that nobody reads any more nothing is kept.
 
     Nothing enters at the nodes `elsewhere`, to which these elements do not matter.
     """
     graph, live = run.graph, liveness(run)
-    changes: dict[int, Any] = {}
+    changes: dict[int, Changed] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
     skipped: set[int] = set()  # a fused chain answers for several nodes at once
     for position in plan.nodes:
@@ -107,6 +111,7 @@ def propagate(
         chain = plan.chains.get(position)
         if chain and not live.everything and not _is_whole(graph, live, chain):
             chain = None
+        change: Changed
         fused = None
         if chain and enters and not touched:
             fused = fusion.enter(run, chain, plan.entries[position], moves, scratch)
@@ -134,7 +139,7 @@ def propagate(
     return changes
 
 
-def _note(plan: Plan, node: Node, change: Any) -> Any:
+def _note(plan: Plan, node: Node, change: ChangedT) -> ChangedT:
     alone = isinstance(change, Change)  # as nearly always
     for part in (change,) if alone else tree_flatten(change, is_leaf=is_change)[0]:
         if isinstance(part, Change):
@@ -151,7 +156,7 @@ def _note(plan: Plan, node: Node, change: Any) -> Any:
 
 def _enter(
     run: Run, live: Liveness, node: Node, plan: Plan, parameter: Tensor, moves: Moves
-) -> Any:
+) -> Changed:
     """What an element changes first; the inputs there are as they were."""
     local = plan.entries[node.position]
     first = node.position == plan.entry
@@ -194,8 +199,8 @@ def _enter_again(
     plan: Plan,
     parameter: Tensor,
     moves: Moves,
-    changes: dict[int, Any],
-) -> Any:
+    changes: dict[int, Changed],
+) -> Changed:
     """A parameter that is used again, where its first use has changed the inputs, too."""
     call, local = live.call(node), plan.entries[node.position]
     changed = _changed(live, node, changes)
@@ -211,7 +216,7 @@ def _enter_again(
 # --- what follows ------------------------------------------------------------------------
 
 
-def _follow(run: Run, live: Liveness, node: Node, changes: dict[int, Any]) -> Any:
+def _follow(run: Run, live: Liveness, node: Node, changes: dict[int, Changed]) -> Changed:
     call = live.call(node)
     if call.target is getitem and isinstance(node.args[0], Ref):
         several = changes.get(node.args[0].position)
@@ -225,15 +230,20 @@ def _follow(run: Run, live: Liveness, node: Node, changes: dict[int, Any]) -> An
     return _generic(run, node, call, _narrowed(live, node, changes))
 
 
-def _changed(live: Liveness, node: Node, changes: dict[int, Any]) -> dict[Any, Change] | None:
+def _changed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[Key, Change] | None:
     """The changed arguments, by where they stand; None if some are nested deeper."""
     where = changed_arguments(node, changes)
     hidden = {used for used in node.uses if used in changes} - set(where.values())
-    found = {key: live.narrow(node, key, at, changes[at]) for key, at in where.items()}
-    return found if not hidden and all(map(is_change, found.values())) else None
+    found: dict[Key, Change] = {}
+    for key, at in where.items():
+        change = live.narrow(node, key, at, changes[at])
+        if not isinstance(change, Change):
+            return None
+        found[key] = change
+    return None if hidden else found
 
 
-def _narrowed(live: Liveness, node: Node, changes: dict[int, Any]) -> dict[int, Any]:
+def _narrowed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[int, Changed]:
     """The changes that a call sees, by node."""
     found = {used: changes[used] for used in node.uses if used in changes}
     for key, at in changed_arguments(node, changes).items():
@@ -241,10 +251,11 @@ def _narrowed(live: Liveness, node: Node, changes: dict[int, Any]) -> dict[int, 
     return found
 
 
-def changed_arguments(node: Node, changes: dict[int, Any]) -> dict[Any, int]:
+def changed_arguments(node: Node, changes: Container[int]) -> dict[Key, int]:
     """Where the changed arguments stand, and where each comes from; not those nested deeper."""
-    found: dict[Any, int] = {}
-    for key, value in [*enumerate(node.args), *node.kwargs.items()]:
+    found: dict[Key, int] = {}
+    given: list[tuple[Key, Any]] = [*enumerate(node.args), *node.kwargs.items()]
+    for key, value in given:
         if isinstance(value, Ref) and value.position in changes:
             found[key] = value.position
         elif isinstance(value, (list, tuple)):
@@ -258,21 +269,20 @@ def _generic(
     run: Run,
     node: Node,
     call: Call,
-    changes: dict[int, Any],
+    changes: dict[int, Changed],
     parameters: dict[str, Tensor] | None = None,
-) -> Any:
+) -> Changed:
     """No rule: the operation itself, over the stacked probes."""
-    stacks: dict[Any, Any] = {ref: stacks_of(change) for ref, change in changes.items()}
-    stacks.update(parameters or {})
+    stacks = ({ref: stacks_of(change) for ref, change in changes.items()}, parameters or {})
 
-    def apply(values: dict[Any, Any]) -> Any:
+    def apply(probe: tuple[Parts, dict[str, Tensor]]) -> object:
+        values, own = probe
         args = _given(node.args, call.args, values)
         kwargs = _given(node.kwargs, call.kwargs, values)
         if call.module is not None:
             if getattr(call.module, "inplace", False):
                 args = (args[0].clone(), *args[1:])
-            if parameters:
-                own = {name: values[name] for name in parameters}
+            if own:
                 return functional_call(call.module, own, args, kwargs)
             return call.module(*args, **kwargs)
         if isinstance(call.target, str):
@@ -283,7 +293,7 @@ def _generic(
     return changes_of(call.out, over_probes(apply, stacks, call.out, random))
 
 
-def _given(structure: Any, called: Any, values: dict[Any, Any]) -> Any:
+def _given(structure: object, called: Any, values: Parts) -> Any:
     """The arguments of a call, with what one probe changes in them."""
     if isinstance(structure, Ref):
         return replaced(called, values.get(structure.position, {}))
@@ -298,7 +308,7 @@ def _given(structure: Any, called: Any, values: dict[Any, Any]) -> Any:
     return called
 
 
-def _perturbed(run: Run, ref: Ref, values: dict[int, Any]) -> Any:
+def _perturbed(run: Run, ref: Ref, values: Parts) -> object:
     """What a node gave, with what one probe changes in it."""
     return replaced(run.values[ref.position], values.get(ref.position, {}))
 
@@ -324,8 +334,8 @@ def loss_changes(
     parameter: Tensor,
     moves: Moves,
     loss_change: LossChange | None,
-    loss_fn: Callable[[Any, Any], Tensor],
-    target: Any,
+    loss_fn: LossFunction,
+    target: object,
     scratch: Scratch,
     elsewhere: Collection[int] = (),
 ) -> Tensor:
@@ -337,7 +347,7 @@ def loss_changes(
         change = changes.get(output.position)
         if change is None:  # the output does not depend on this parameter
             return torch.zeros(moves.K, dtype=torch.float64)
-        difference = loss_change(change, target)
+        difference = loss_change(change, target) if isinstance(change, Change) else None
         if difference is not None:
             return difference.cpu()
     found = {
@@ -346,7 +356,7 @@ def loss_changes(
     if not found:
         return torch.zeros(moves.K, dtype=torch.float64)
 
-    def loss(values: dict[int, Any]) -> Tensor:
+    def loss(values: Parts) -> Tensor:
         value = loss_fn(map_refs(output, lambda ref: _perturbed(run, ref, values)), target)
         return value.reshape(()) if isinstance(value, Tensor) else torch.tensor(value).double()
 

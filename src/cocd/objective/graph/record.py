@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +19,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from ..kernels.maxpool import max_of_windows, window_of
+from ..registry import Args, Function, Kwargs, Target
 from .calls import CallKind, kind_of, twin
 from .graph import Known, Ref, Seen, map_refs, tensors_of
 from .hidden_operations import HiddenOperations
 from .layers import LayerListener, keeps_together
 from .same import same
 
+T = TypeVar("T")
+
 # With these, what the input is multiplied with is kept, so that all probes share it.
-_DROPOUTS: dict[Any, Callable[..., Tensor]] = {
+_DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Dropout: F.dropout,
     nn.Dropout1d: F.dropout1d,
     nn.Dropout2d: F.dropout2d,
@@ -61,7 +64,7 @@ class Recording(TorchFunctionMode):
         self._hold: list[Tensor] = []  # ids stay with what they are of as long as that lives
         self._inside = 0  # calls that are recorded as a whole
 
-    def run(self, forward: Callable[[], Any]) -> Any:
+    def run(self, forward: Callable[[], T]) -> T:
         """What `forward` gives; afterwards `values` and `seen` tell how."""
         with self._listener.open(self.layer), self:
             if self.recognised:
@@ -75,7 +78,7 @@ class Recording(TorchFunctionMode):
             self._at[id(tensor)] = self._note("input", i, None, (), {})
             self.values.append(tensor)
 
-    def output(self, value: Any) -> Any:
+    def output(self, value: object) -> object:
         """The output of the model, with references for what was recorded."""
         return tree_map(self._refer, value)
 
@@ -88,11 +91,11 @@ class Recording(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        func: Function,
+        types: object,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
         """A torch function or a method of a tensor is called."""
         kwargs = kwargs or {}
         if self._inside or self.problem:
@@ -114,9 +117,15 @@ class Recording(TorchFunctionMode):
             self._inside -= 1
 
     def _torch(
-        self, func: Any, kind: CallKind, args: Any, kwargs: Any, tensors: list[Tensor], writes: bool
-    ) -> Any:
-        def execute() -> Any:
+        self,
+        func: Function,
+        kind: CallKind,
+        args: Args,
+        kwargs: Kwargs,
+        tensors: list[Tensor],
+        writes: bool,
+    ) -> object:
+        def execute() -> object:
             return func(*args, **kwargs)
 
         if kind.attribute is not None:
@@ -132,7 +141,7 @@ class Recording(TorchFunctionMode):
         operands = args[::-1] if kind.swapped else args
         return self._call(kind.op, kind.target, None, operands, kwargs, tensors, execute)
 
-    def layer(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def layer(self, module: nn.Module, *args: Any, **kwargs: Any) -> object:
         """A layer is called, in place of its forward: with all inside it, that is one call."""
         forward = type(module).forward
         if self._inside or self.problem or not keeps_together(module, args, kwargs):
@@ -152,7 +161,7 @@ class Recording(TorchFunctionMode):
             self._inside -= 1
             torch._C._push_on_torch_function_stack(mode)
 
-    def _is_next(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_next(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """Is this a plain call of one tensor, which is known to come now?"""
         position = len(self.values)
         if not self.recognised or position >= len(self.seen) or len(args) != 1 or kwargs:
@@ -165,10 +174,8 @@ class Recording(TorchFunctionMode):
             and _is_as_before(known, module)
         )
 
-    def _layer(
-        self, module: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        def execute() -> Any:
+    def _layer(self, module: nn.Module, forward: Function, args: Args, kwargs: Kwargs) -> object:
+        def execute() -> object:
             if size := window_of(module):
                 return max_of_windows(args[0], size)
             return forward(module, *args, **kwargs)
@@ -186,9 +193,9 @@ class Recording(TorchFunctionMode):
     # --- calls ----------------------------------------------------------------------------------
 
     def _call(
-        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any,
-        tensors: list[Tensor], execute: Callable[[], Any],
-    ) -> Any:  # fmt: skip
+        self, op: str, target: Target, module: nn.Module | None, args: Args, kwargs: Kwargs,
+        tensors: list[Tensor], execute: Callable[[], object],
+    ) -> object:  # fmt: skip
         for tensor in tensors:
             self._position(tensor)
         position = len(self.values)
@@ -202,7 +209,7 @@ class Recording(TorchFunctionMode):
             self._result(op, target, module, args, kwargs, out)
         return out
 
-    def _drawing(self, position: int, execute: Callable[[], Any]) -> Any:
+    def _drawing(self, position: int, execute: Callable[[], T]) -> T:
         """Execute; if random numbers are drawn, keep the state from which they were."""
         if self.recognised and position not in self._draws:
             return execute()
@@ -213,7 +220,13 @@ class Recording(TorchFunctionMode):
         return out
 
     def _result(
-        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any, out: Any
+        self,
+        op: str,
+        target: Target,
+        module: nn.Module | None,
+        args: Args,
+        kwargs: Kwargs,
+        out: Any,
     ) -> None:
         """A call that depends on parameters has given `out`."""
         position = self._note(op, target, module, args, kwargs)
@@ -225,7 +238,14 @@ class Recording(TorchFunctionMode):
                 if tensors_of((part,)):
                     self._result("call_function", getitem, None, (Ref(position), key), {}, part)
 
-    def _note(self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any) -> int:
+    def _note(
+        self,
+        op: str,
+        target: Target | int | None,
+        module: nn.Module | None,
+        args: Args,
+        kwargs: Kwargs,
+    ) -> int:
         """The position of a call, and whether it is the one that is known to stand there."""
         position = len(self.values)
         if self.recognised:
@@ -290,7 +310,7 @@ class Recording(TorchFunctionMode):
         ):
             self._refuse("a tensor is read that was written to by another name")
 
-    def _refer(self, value: Any) -> Any:
+    def _refer(self, value: T) -> T | Ref:
         return Ref(self._position(value)) if isinstance(value, Tensor) else value
 
     def _refer_all(self, value: Any) -> Any:
@@ -311,8 +331,9 @@ class Recording(TorchFunctionMode):
     # --- calls that write -----------------------------------------------------------------------
 
     def _write(
-        self, kind: CallKind, args: Any, kwargs: Any, tensors: list[Tensor], execute: Any
-    ) -> Any:
+        self, kind: CallKind, args: Args, kwargs: Kwargs, tensors: list[Tensor],
+        execute: Callable[[], object],
+    ) -> object:  # fmt: skip
         found = twin(kind, args, kwargs)
         if found is None or not isinstance(args[0], Tensor):
             self._refuse(f"{kind.name} writes into a tensor")
@@ -321,9 +342,9 @@ class Recording(TorchFunctionMode):
         return self._overwrite(op, target, None, arguments, options, tensors, execute)
 
     def _overwrite(
-        self, op: str, target: Any, module: nn.Module | None, args: Any, kwargs: Any,
-        tensors: list[Tensor], execute: Callable[[], Any],
-    ) -> Any:  # fmt: skip
+        self, op: str, target: Target, module: nn.Module | None, args: Args, kwargs: Kwargs,
+        tensors: list[Tensor], execute: Callable[[], object],
+    ) -> object:  # fmt: skip
         """A call that puts its result into its first argument is recorded as one that returns it.
 
         What the argument held before is kept in its place.
@@ -366,7 +387,7 @@ class Recording(TorchFunctionMode):
         """The call that returns its result must give what the call that writes has written."""
         seen = self.seen[position]
 
-        def value(ref: Ref) -> Any:
+        def value(ref: Ref) -> object:
             return self.values[ref.position]
 
         args, kwargs = map_refs(seen.args, value), map_refs(seen.kwargs, value)
@@ -415,25 +436,25 @@ def _has_parameters(module: nn.Module) -> bool:
     return bool(module._modules) and any(True for _ in module.parameters())
 
 
-def _shares(a: Tensor, b: Any) -> bool:
+def _shares(a: Tensor, b: object) -> bool:
     """Do two tensors lie in the same memory?"""
     return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
 
 
 def dropout_noise(
-    target: Any, module: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    target: Any, module: nn.Module | None, args: Args, kwargs: Kwargs
 ) -> Tensor | None:
     """What a dropout multiplies its input with, where the call is an active one.
 
     The same random numbers as the call itself draws, and the same product.
     """
     if module is not None:
-        function, active = _DROPOUTS.get(target), module.training
+        function, active = _DROPOUTS.get(target), bool(module.training)
         p: Any = getattr(module, "p", 0.0)
     else:
         function = target if target in _FUNCTIONAL else None
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        active = kwargs.get("training", args[2] if len(args) > 2 else True)
+        active = bool(kwargs.get("training", args[2] if len(args) > 2 else True))
     if function is None or not active or not args or not p:
         return None
     return function(torch.ones_like(args[0]), p, training=True)

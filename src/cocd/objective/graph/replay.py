@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .graph import Graph, Run, execute
+from .graph import Graph, Node, Run, execute
 from .layers import has_hooks, is_layer
 from .record import dropout_noise
 
 
-def fingerprint(model: nn.Module) -> list[Any] | None:
+def fingerprint(model: nn.Module) -> list[object] | None:
     """All that decides which calls a model makes; None if it is not made of torch's layers."""
     if torch._C._len_torch_function_stack():
         return None  # somebody watches, or changes, what is called
-    found: list[Any] = []
+    found: list[object] = []
     modules = [model]
     for module in modules:  # which grows on the way
         kind = type(module)
@@ -37,7 +37,7 @@ def fingerprint(model: nn.Module) -> list[Any] | None:
     return found
 
 
-def is_unchanged(before: list[Any] | None, model: nn.Module) -> bool:
+def is_unchanged(before: list[object] | None, model: nn.Module) -> bool:
     """Does a model that was made of torch's layers make the same calls as then?"""
     now = None if before is None else fingerprint(model)
     try:
@@ -55,7 +55,7 @@ def replay(graph: Graph, inputs: list[Tensor]) -> Run:
     return run
 
 
-def _value(run: Run, node: Any, inputs: list[Tensor]) -> Any:
+def _value(run: Run, node: Node, inputs: list[Tensor]) -> Any:
     if node.op == "input":
         return inputs[node.target]
     args, kwargs = run.resolve(node.args), run.resolve(node.kwargs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ _MONOTONE_FUNCTIONS = {torch.tanh, torch.relu, torch.sigmoid, F.relu, F.tanh, F.
 _MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
 
 
-def graph_of(known: Known, output: Any, model: nn.Module, names: dict[int, str]) -> Graph:
+def graph_of(known: Known, output: object, model: nn.Module, names: dict[int, str]) -> Graph:
     """The graph of a recorded pass; `names` are those of the parameters, by id."""
     seen, draws = known
     paths = {id(m): path for path, m in model.named_modules()}

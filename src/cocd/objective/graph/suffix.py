@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..kernels.linear_tanh import tanh_of
 from ..kernels.maxpool import max_of_windows, window_of
-from ..registry import Call
+from ..registry import Args, Call, Key, Kwargs
 from .graph import Graph, Node, Ref, Run, map_refs, references
 from .liveness import arguments, is_made_of_tensors, liveness
 
@@ -55,12 +55,12 @@ class Suffix:
             for node in self._nodes
         )
 
-    def output(self) -> tuple[Any, ...]:
+    def output(self) -> tuple[object, ...]:
         """The model's output at parameters that have moved, in place or where they are read.
 
         Empty where Python has read another number than it did: the model may take another way.
         """
-        values: dict[int, Any] = {}
+        values: dict[int, object] = {}
         for node in self._nodes:
             call = self._live.call(node)
             args = tuple(
@@ -76,14 +76,14 @@ class Suffix:
                 return ()
         run = self._run
 
-        def now(ref: Ref) -> Any:
+        def now(ref: Ref) -> object:
             return values.get(ref.position, run.values[ref.position])
 
         return (map_refs(run.graph.output, now),)
 
     def _now(
-        self, node: Node, key: Any, structure: Any, called: Any, values: dict[int, Any]
-    ) -> Any:
+        self, node: Node, key: Key, structure: object, called: Any, values: dict[int, object]
+    ) -> object:
         """An argument as it is now; `called` is what it was, on the rows that matter."""
         if isinstance(structure, Ref):
             if structure.position not in values:
@@ -98,16 +98,16 @@ class Suffix:
         return called
 
 
-def _is_equal(value: Any, before: Any) -> bool:
+def _is_equal(value: object, before: object) -> bool:
     try:
         return bool(value == before)
     except Exception:  # an array, for example, which has left torch for good
         return False
 
 
-def perform(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def perform(call: Call, args: Args, kwargs: Kwargs) -> object:
     """Make a call with other arguments, which are not written to."""
-    module: Any = call.module
+    module = call.module
     if call.noise is not None:
         return args[0] * call.noise
     if type(module) is nn.Conv2d:
@@ -120,13 +120,12 @@ def perform(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if vars(module).get("inplace", getattr(type(module), "inplace", False)):
             args = (args[0].clone(), *args[1:])
         return module.forward(*args, **kwargs)
-    target: Callable[..., Any] | str = call.target
-    if isinstance(target, str):
-        return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)
+    if isinstance(call.target, str):
+        return getattr(args[0], call.target)(*args[1:], **kwargs)
+    return call.target(*args, **kwargs)
 
 
-def convolve(module: Any, x: Tensor) -> Tensor:
+def convolve(module: nn.Conv2d, x: Tensor) -> Tensor:
     """The layer's output, channels innermost in memory: pooling is five times as fast there."""
     if x.dim() != 4 or x.dtype != torch.float32 or not x.is_cpu:
         return module.forward(x)  # type: ignore[no-any-return]
@@ -135,5 +134,5 @@ def convolve(module: Any, x: Tensor) -> Tensor:
     return module._conv_forward(x, weight, module.bias)  # type: ignore[no-any-return]
 
 
-def _channels_last(x: Any) -> bool:
+def _channels_last(x: object) -> bool:
     return isinstance(x, Tensor) and x.is_contiguous(memory_format=torch.channels_last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
@@ -28,13 +28,13 @@ class Version:
     known: Known
     graph: Graph
     # Of a model that is made of torch's own layers: what they were like, all that counts.
-    plain: list[Any] | None = field(default=None, repr=False)
+    plain: list[object] | None = field(default=None, repr=False)
 
 
 class Followed(NamedTuple):
     """A pass: the output of the model, and how it came about or why that is not known."""
 
-    output: Any
+    output: object
     run: Run | None
     problem: str = ""
 
@@ -49,7 +49,11 @@ class Tracer:
         self._scripted = [type(m).__name__ for m in model.modules() if is_scripted(m)]
 
     def follow(
-        self, forward: Callable[[], Any], inputs: list[Tensor], names: dict[int, str], whole: bool
+        self,
+        forward: Callable[[], object],
+        inputs: list[Tensor],
+        names: dict[int, str],
+        whole: bool,
     ) -> Followed:
         """Run the model; `names` are those of its parameters, by id.
 
@@ -80,7 +84,7 @@ class Tracer:
         run = Run(graph, recording.values, recording.noise, recording.random, value)
         return Followed(value, run.put_in_order())
 
-    def again(self, inputs: list[Tensor]) -> Any:
+    def again(self, inputs: list[Tensor]) -> object:
         """The output once more, by the calls of the last pass; None where that is not sure."""
         version = self.versions[0] if self.versions else None
         if version is None or not is_unchanged(version.plain, self.model):
@@ -88,7 +92,11 @@ class Tracer:
         return replay(version.graph, inputs).output
 
     def _remember(
-        self, recording: Recording, output: Any, names: dict[int, str], plain: list[Any] | None
+        self,
+        recording: Recording,
+        output: object,
+        names: dict[int, str],
+        plain: list[object] | None,
     ) -> None:
         seen = recording.seen
         whole = recording.recognised and len(seen) == len(recording.values)
@@ -120,7 +128,7 @@ class Tracer:
         self.versions = [version, *self.versions][:_KEPT]
 
 
-def _is_plain(call: Seen, value: Any, drew: bool) -> bool:
+def _is_plain(call: Seen, value: object, drew: bool) -> bool:
     simple = call.module is not None and len(call.args) == 1 and not call.kwargs
     return (
         simple
@@ -150,7 +158,7 @@ def _settings_alike(a: Seen, b: Seen) -> bool:
         return False
 
 
-def _outputs_alike(a: Any, b: Any) -> bool:
+def _outputs_alike(a: object, b: object) -> bool:
     """The same structure of the same calls; what torch cannot look into need not be the same."""
     (mine, here), (theirs, there) = tree_flatten(a), tree_flatten(b)
     return bool(here == there) and all(
