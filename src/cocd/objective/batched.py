@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from .protocol import LossValue
 from .stacking import quiet
 
 
-def call_model(model: nn.Module, inputs: Any, state: dict[str, Tensor] | None = None) -> Any:
+def call_model(model: nn.Module, inputs: object, state: dict[str, Tensor] | None = None) -> object:
     """``model(*inputs)``, with some of its tensors replaced."""
     args = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
     kwargs = inputs if isinstance(inputs, dict) else {}
@@ -41,8 +41,8 @@ def _places(model: nn.Module, name: str) -> list[str]:
 def batched_losses(
     model: nn.Module,
     stacks: dict[str, Tensor],
-    inputs: Any,
-    loss_of: Callable[[Any], Tensor],
+    inputs: object,
+    loss_of: Callable[[object], LossValue],
 ) -> Tensor:
     """The losses with some parameters, by name, as they stand in each layer of their stacks.
 
@@ -57,7 +57,7 @@ def batched_losses(
         if training
     }
 
-    def loss(state: dict[str, Tensor]) -> Tensor:
+    def loss(state: dict[str, Tensor]) -> LossValue:
         return loss_of(call_model(model, inputs, state))
 
     with quiet():

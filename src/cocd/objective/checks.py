@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..parts.evaluation import scalar
+from .protocol import LossValue
 
 # Steps after which an engine is held against the model again. A prime, so that sweeps of a round
 # number of steps come by with other tensors.
@@ -22,7 +22,7 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def disagreement(once: Any, again: Any) -> str:
+def disagreement(once: LossValue, again: LossValue) -> str:
     """What is wrong with the same evaluation made twice, or nothing."""
     here, there = scalar(once), scalar(again)
     dtype = again.dtype if isinstance(again, Tensor) else torch.float64
@@ -34,7 +34,7 @@ def disagreement(once: Any, again: Any) -> str:
     return f"evaluated twice at one point, it gives a loss of {here:.9g} and then of {there:.9g}"
 
 
-def magnitude(output: Any, summed: bool) -> float:
+def magnitude(output: object, summed: bool) -> float:
     """How large outputs are: losses near zero are differences of these, and rounded as such."""
     tensors = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.numel()]
     largest = max((float(t.abs().max()) for t in tensors), default=0.0)

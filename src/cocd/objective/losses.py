@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss
 
 from .change import Change
 from .kernels import dispatch as kernels
@@ -23,7 +24,7 @@ LossChange = Callable[[Change, Any], "Tensor | None"]
 
 _FEW = 8  # classes whose logits have changed
 
-_FUNCTIONS: dict[Any, type[nn.Module]] = {
+_FUNCTIONS: dict[object, Callable[..., _Loss]] = {
     F.mse_loss: nn.MSELoss,
     F.l1_loss: nn.L1Loss,
     F.huber_loss: nn.HuberLoss,
@@ -35,22 +36,22 @@ _FUNCTIONS: dict[Any, type[nn.Module]] = {
 }
 
 
-def known(loss_fn: Any) -> nn.Module | None:
+def known(loss_fn: object) -> _Loss | None:
     """The standard loss that `loss_fn` is, as a module, or None."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if isinstance(loss_fn, partial) and not loss_fn.args:
         options, loss_fn = dict(loss_fn.keywords), loss_fn.func
     if options.get("reduction", "mean") not in ("mean", "sum"):
         return None
-    if type(loss_fn) in _FUNCTIONS.values() and loss_fn.reduction in ("mean", "sum"):
-        return loss_fn  # type: ignore[no-any-return]
+    if isinstance(loss_fn, _Loss) and type(loss_fn) in _FUNCTIONS.values():
+        return loss_fn if loss_fn.reduction in ("mean", "sum") else None
     try:
         return _FUNCTIONS[loss_fn](**options)
     except (KeyError, TypeError):  # no such loss, or not with these options
         return None
 
 
-def change_of(loss: nn.Module) -> LossChange:
+def change_of(loss: _Loss) -> LossChange:
     """The change of a standard loss, in float64, one number a probe."""
     if isinstance(loss, nn.MSELoss):
         return partial(_squared, loss)
@@ -63,7 +64,7 @@ def _total(per_element: Tensor, normaliser: float | Tensor) -> Tensor:
     return per_element.flatten(1).sum(1, dtype=torch.float64) / normaliser
 
 
-def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
+def _squared(loss: nn.MSELoss, y: Change, target: Tensor) -> Tensor | None:
     """(b + d - t)^2 - (b - t)^2 = d (d + 2 (b - t))."""
     if target.shape != y.base.shape:  # one of them is spread over the other
         return None
@@ -77,7 +78,7 @@ def _squared(loss: Any, y: Change, target: Tensor) -> Tensor | None:
     return _total((d + twice).mul_(d), normaliser)
 
 
-def _cross_entropy(loss: Any, y: Change, target: Tensor) -> Tensor | None:
+def _cross_entropy(loss: nn.CrossEntropyLoss, y: Change, target: Tensor) -> Tensor | None:
     """Log sum exp(b + d) - log sum exp(b) = log(1 + sum p (exp(d) - 1)), minus d at the label."""
     plain = (
         loss.weight is None
@@ -122,7 +123,7 @@ def _whole_delta(y: Change) -> Tensor:
     return y.with_delta(torch.zeros_like(y.base), y.delta()).densify().new()
 
 
-def _unreduced(loss: Any, y: Change, target: Any) -> Tensor | None:
+def _unreduced(loss: _Loss, y: Change, target: Tensor) -> Tensor | None:
     """Any standard loss: unreduced on the stacked outputs, minus unreduced on the base."""
     new = y.densify().new()
     K = len(new)
@@ -145,7 +146,7 @@ def _unreduced(loss: Any, y: Change, target: Any) -> Tensor | None:
     return _total(per_element, _normaliser(loss, before, target))
 
 
-def _normaliser(loss: Any, before: Tensor, target: Tensor) -> float | Tensor:
+def _normaliser(loss: _Loss, before: Tensor, target: Tensor) -> float | Tensor:
     """What the mean divides by: elements, or the weights of the labels that count."""
     if loss.reduction == "sum":
         return 1.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from .registry import Args, Function, Kwargs
 
 
 class PeakMemory(TorchDispatchMode):
@@ -28,8 +29,8 @@ class PeakMemory(TorchDispatchMode):
         self._users: dict[int, int] = {}  # of each storage: tensors that share it
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Run an operation, and count what it made."""
         old = {_storage(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
         out = func(*args, **(kwargs or {}))
@@ -56,7 +57,7 @@ class PeakMemory(TorchDispatchMode):
             self._now -= size
 
 
-def storage_bytes(structure: Any) -> int:
+def storage_bytes(structure: object) -> int:
     """The bytes behind the tensors of a structure, each once, but for parameters."""
     tensors = [x for x in tree_leaves(structure) if type(x) is Tensor]
     return sum({_storage(x): x.untyped_storage().nbytes() for x in tensors}.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import isfinite, nan, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ def at_once(closure: TracedLoss, tensors: list[Tensor]) -> int:
     return int(min(_MOST, objective.memory_limit // max(largest, 1)))
 
 
-def _hidden(parameters: list[Tensor], inputs: Any) -> int:
+def _hidden(parameters: list[Tensor], inputs: object) -> int:
     """Bytes of the widest activation: the rows of the inputs, as wide as a layer's weight."""
     rows = sum(t.numel() // max(t.shape[-1], 1) if t.dim() else 1 for t in tensors_in(inputs))
     return rows * max((len(p) * p.element_size() for p in parameters if p.dim()), default=1)

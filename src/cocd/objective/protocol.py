@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 LossValue = Tensor | SupportsFloat  # what a closure returns: a scalar tensor or a number
 LossT = TypeVar("LossT", bound=LossValue)  # what one closure returns, and `step` with it
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar  # typing's has a default from 3.13 on
+
+    ValueT = DefaultTypeVar("ValueT", bound=LossValue, covariant=True, default=LossValue)
+else:
+    ValueT = TypeVar("ValueT")  # what one loss function returns, and its closures with it
 Closure = Callable[[], LossValue]
 LossFunction = Callable[..., LossValue]  # of an output and a target
 Difference = Literal["central", "forward", "backward"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ class Rows:
                 return x.narrow(dim, first, m)
             return x.index_select(dim, self.index)
         samples = torch.arange(len(self.index), device=x.device)[:, None]
-        where: tuple[Any, ...] = (slice(None),) * lead
+        where: tuple[slice | Tensor, ...] = (slice(None),) * lead
         turned = x.movedim(dim, lead + 1)
         if turned.shape[lead] == 1:  # one for all samples
             turned = turned.expand(*turned.shape[:lead], len(samples), *turned.shape[lead + 1 :])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic
 
 from torch import nn
 
@@ -22,6 +22,7 @@ from .graph.propagation import Plan
 from .graph.tracer import Tracer
 from .kernels import dispatch
 from .kernels.scratch import Scratch
+from .protocol import ValueT
 from .traced_loss import TracedLoss
 
 ENGINES = ("incremental", "batched", "sequential")
@@ -68,12 +69,12 @@ class Record:
 
 def trace(
     model: nn.Module,
-    loss_fn: Any,
+    loss_fn: Callable[..., ValueT],
     *,
     engine: str | None = None,
     memory_limit: int | None = None,
     accelerate: bool = True,
-) -> Objective:
+) -> Objective[ValueT]:
     """Make an objective of a model and a loss that evaluates only what a probe changes.
 
     ``objective(inputs, target)`` is a closure for any optimizer here or elsewhere: calling it
@@ -113,7 +114,7 @@ def trace(
     return Objective(model, loss_fn, engine, memory_limit, accelerate)
 
 
-class Objective:
+class Objective(Generic[ValueT]):
     """A traced model and loss; ``objective(inputs, target)`` binds a batch."""
 
     _mode: tuple[bool, ...] | None  # of the modules, when the model could not be followed
@@ -122,7 +123,7 @@ class Objective:
     def __init__(
         self,
         model: nn.Module,
-        loss_fn: Any,
+        loss_fn: Callable[..., ValueT],
         engine: str | None,
         memory_limit: int | None,
         accelerate: bool = True,
@@ -135,12 +136,12 @@ class Objective:
         self.checks = 0  # evaluations made to check the engines, which no optimizer counts
         self._engine = engine
         self._scratch = Scratch()
-        self._mark: tuple[Any, ...] = ()
+        self._mark: tuple[object, ...] = ()
         self._told: set[str] = set()  # reasons that a warning has named
         self._loaded: State | None = None  # until the first pass after it
         self._follow_model()
 
-    def __call__(self, inputs: Any, target: Any = None) -> TracedLoss:
+    def __call__(self, inputs: object, target: object = None) -> TracedLoss[ValueT]:
         """The loss on this batch, as a closure.
 
         A tuple of inputs is passed as arguments, a mapping by name.
@@ -161,7 +162,7 @@ class Objective:
         """So many evaluations were made to check the engines."""
         self.checks += evaluations
 
-    def loss(self, output: Any, target: Any) -> Any:
+    def loss(self, output: object, target: object) -> ValueT:
         """The loss of an output."""
         return self.loss_fn(output, target)
 
@@ -331,7 +332,7 @@ class Objective:
         return table(self)
 
 
-def _fingerprint(model: nn.Module) -> tuple[Any, ...]:
+def _fingerprint(model: nn.Module) -> tuple[object, ...]:
     return tuple((id(m), *map(id, m._parameters.values())) for m in walk(model))
 
 

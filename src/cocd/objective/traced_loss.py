@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,14 @@ from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import irrelevant, loss_changes
 from .peak_memory import PeakMemory, storage_bytes
-from .protocol import BoundLoss, Difference, Differences, LossValue, evaluations_per_coordinate
+from .protocol import (
+    BoundLoss,
+    Difference,
+    Differences,
+    LossValue,
+    ValueT,
+    evaluations_per_coordinate,
+)
 from .registry import Moves
 from .stacking import moved, tensors_in
 
@@ -33,12 +40,12 @@ _CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the 
 
 
 @dataclass
-class TracedLoss(BoundLoss):
+class TracedLoss(BoundLoss, Generic[ValueT]):
     """The loss on one batch. An ordinary closure that can also answer many probes at once."""
 
-    objective: Objective
-    inputs: Any
-    target: Any
+    objective: Objective[ValueT]
+    inputs: object
+    target: object
     _run: Run | None = field(default=None, repr=False)
 
     def modules(self) -> tuple[nn.Module, ...]:
@@ -47,12 +54,12 @@ class TracedLoss(BoundLoss):
         extra = (loss_fn,) if isinstance(loss_fn, nn.Module) else ()
         return (self.objective.model, *extra)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> ValueT:
         """The loss at the current parameters."""
         output = call_model(self.objective.model, self.inputs)
         return self.objective.loss(output, self.target)
 
-    def quickly(self) -> LossValue:
+    def quickly(self) -> ValueT:
         """The same by the recorded calls, where they are sure to be all that the model does."""
         if self._run is not None:
             output = self.objective._tracer.again(tensors_in(self.inputs))

@@ -448,13 +448,14 @@ def dropout_noise(
 
     The same random numbers as the call itself draws, and the same product.
     """
+    active: object
     if module is not None:
-        function, active = _DROPOUTS.get(target), bool(module.training)
+        function, active = _DROPOUTS.get(target), module.training
         p: Any = getattr(module, "p", 0.0)
     else:
         function = target if target in _FUNCTIONAL else None
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        active = bool(kwargs.get("training", args[2] if len(args) > 2 else True))
+        active = kwargs.get("training", args[2] if len(args) > 2 else True)
     if function is None or not active or not args or not p:
         return None
     return function(torch.ones_like(args[0]), p, training=True)

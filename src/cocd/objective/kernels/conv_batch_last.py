@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Position(NamedTuple):
     code: int  # of the activation
 
 
-def fits(m: Any, pool: tuple[int, int] | None) -> bool:
+def fits(m: object, pool: tuple[int, int] | None) -> bool:
     """Is this the geometry that the loops are for?"""
     return (
         type(m) is nn.Conv2d
@@ -65,18 +65,20 @@ def _last(x: Tensor) -> Tensor:
     return x.flatten(1).t().contiguous().view(*x.shape[1:], len(x))
 
 
-def _padding(m: Any) -> tuple[int, int]:
-    named: dict[Any, tuple[int, int]] = {"same": (1, 1), "valid": (0, 0)}
-    return named.get(m.padding, m.padding)
+def _padding(m: nn.Conv2d) -> tuple[int, int]:
+    if isinstance(m.padding, str):
+        return (1, 1) if m.padding == "same" else (0, 0)
+    top, left = m.padding
+    return top, left
 
 
-def _padded(m: Any, x: Tensor, out: Tensor) -> Tensor:
+def _padded(m: nn.Conv2d, x: Tensor, out: Tensor) -> Tensor:
     top, left = _padding(m)
     kernels.batch_last(out.numel()).pad(x.numpy(), top, left, out.numpy())
     return out
 
 
-def _size(m: Any, H: int, W: int) -> tuple[int, int]:
+def _size(m: nn.Conv2d, H: int, W: int) -> tuple[int, int]:
     top, left = _padding(m)
     return H + 2 * top, W + 2 * left
 
@@ -95,7 +97,9 @@ def _base(run: Run, place: Position) -> Base:
     return run.memo(("conv_batch_last", place.head), make)
 
 
-def enter(run: Run, place: Position, m: Any, moves: Moves, scratch: Scratch) -> tuple[int, Change]:
+def enter(
+    run: Run, place: Position, m: nn.Conv2d, moves: Moves, scratch: Scratch
+) -> tuple[int, Change]:
     """Elements of the convolution's weight move."""
     base, source = _base(run, place), run.call(run.graph.nodes[place.head]).args[0]
 
@@ -122,7 +126,7 @@ def enter(run: Run, place: Position, m: Any, moves: Moves, scratch: Scratch) -> 
 
 
 def flow(
-    run: Run, place: Position, m: Any, x: Change, scratch: Scratch
+    run: Run, place: Position, m: nn.Conv2d, x: Change, scratch: Scratch
 ) -> tuple[int, Change] | None:
     """The convolution's input has changed: one channel of it for each probe, or all of it."""
     one = x.dim == 1 and x.width == 1
@@ -142,8 +146,7 @@ def flow(
     # A few probes at a time: what lies between the two layers is read while it is in the cache.
     few = min(K, max(2, _NEAR // (base.before.numel() * base.before.element_size())))
     out = scratch.take((few, *base.before.shape), added.dtype)
-    linear: Any = run.graph.nodes[place.tail].module
-    weight = linear.weight.detach().expand(few, -1, -1)
+    weight = _weight_behind(run, place.tail).expand(few, -1, -1)
     sums = scratch.take((K, weight.shape[1], N), added.dtype)
     for first in range(0, K, few):
         part = slice(first, min(K, first + few))
@@ -154,7 +157,13 @@ def flow(
 
 
 def _convolve(
-    run: Run, place: Position, m: Any, delta: Tensor, channels: Any, base: Base, out: Tensor
+    run: Run,
+    place: Position,
+    m: nn.Conv2d,
+    delta: Tensor,
+    channels: kernels.Indices | None,
+    base: Base,
+    out: Tensor,
 ) -> None:
     """The change behind the chain, of one input channel for each probe or (None) of all."""
     last = (base.z.numpy(), base.before.numpy(), place.code, out.numpy())
@@ -173,11 +182,16 @@ def _through(run: Run, place: Position, added: Tensor, held: int) -> tuple[int, 
     return place.tail, Change(values, len(added), difference=added.mT, on_the_way=held)
 
 
+def _weight_behind(run: Run, tail: int) -> Tensor:
+    linear = run.graph.nodes[tail].module
+    assert isinstance(linear, nn.Linear)
+    return linear.weight.detach()
+
+
 def _columns(run: Run, place: Position, size: int) -> Tensor:
     """The linear layer's weight by the channels that it reads: (C, outputs, P * Q)."""
     assert place.tail is not None
-    linear: Any = run.graph.nodes[place.tail].module
-    weight = linear.weight.detach()
+    weight = _weight_behind(run, place.tail)
     return weight.view(len(weight), -1, size).transpose(0, 1).contiguous()
 
 

@@ -13,15 +13,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import EngineWarning
 from ...parts.warn import warn
+
+Indices = NDArray[np.intp]
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0", "used": False}
 
@@ -86,7 +89,7 @@ def suits(*tensors: Tensor) -> bool:
     return first in _TYPES and all(t.dtype is first and t.is_cpu for t in tensors)
 
 
-def _loops(work: int) -> Any:
+def _loops(work: int) -> ModuleType:
     """The compiled loops, on as many threads as pay for `work` elementary operations."""
     _set_threads(work)
     from . import loops as _loops
@@ -94,7 +97,7 @@ def _loops(work: int) -> Any:
     return _loops
 
 
-def batch_last(work: int) -> Any:
+def batch_last(work: int) -> ModuleType:
     """Those that have the samples last."""
     _set_threads(work)
     from . import conv_batch_last_loops as batch_last_loops
@@ -117,8 +120,8 @@ def _set_threads(work: int) -> None:
 
 
 def move_units(
-    x: Tensor, base: Tensor, before: Tensor, units: Any, features: Any, steps: Tensor, act: int,
-    out: Tensor,
+    x: Tensor, base: Tensor, before: Tensor, units: Indices, features: Indices, steps: Tensor,
+    act: int, out: Tensor,
 ) -> None:  # fmt: skip
     """What moved weights of a linear layer add to their units: see `_loops.move_units`."""
     _loops(out.numel()).move_units(
@@ -126,7 +129,7 @@ def move_units(
     )
 
 
-def _each(starts: tuple[int, ...], change: Tensor) -> Any:
+def _each(starts: tuple[int, ...], change: Tensor) -> Indices:
     return np.array(starts if len(starts) > 1 else starts * len(change))
 
 

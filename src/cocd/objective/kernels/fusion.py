@@ -7,7 +7,7 @@ still taken in one (`linear_tanh.py`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..change import Change, slab
 from ..graph.graph import Graph, Node, Run
-from ..registry import Call, Moves, moved_elements
+from ..registry import Call, Changed, Moves, moved_elements
 from ..rules.convolution import has_samples, padded
 from . import conv_batch_last
 from . import dispatch as kernels
@@ -67,8 +67,8 @@ def _tail(graph: Graph, head: Node, last: Node) -> int | None:
     node = _only_reader(graph, last)
     if head.target is not nn.Linear or node is None or node.target is not nn.Linear:
         return None
-    m: Any = node.module
-    return node.position if m.out_features <= _SMALL else None
+    m = node.module
+    return node.position if isinstance(m, nn.Linear) and m.out_features <= _SMALL else None
 
 
 def _behind_flatten(graph: Graph, last: Node) -> int | None:
@@ -83,7 +83,7 @@ def _behind_flatten(graph: Graph, last: Node) -> int | None:
 
 
 def _flattens(node: Node) -> bool:
-    m: Any = node.module
+    m = node.module
     if type(m) is nn.Flatten:
         return (m.start_dim, m.end_dim) == (1, -1)
     return node.target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs
@@ -109,11 +109,11 @@ def _activation(node: Node) -> int:
 
 
 def _is_plain(node: Node) -> bool:
-    m: Any = node.module
-    return bool(m.groups == 1)
+    m = node.module
+    return isinstance(m, nn.Conv2d) and m.groups == 1
 
 
-def _geometry(run: Run, chain: Chain, conv: Any) -> tuple[int, ...]:
+def _geometry(run: Run, chain: Chain, conv: nn.Conv2d) -> tuple[int, ...]:
     return (
         *conv.kernel_size, *conv.stride, *conv.dilation, *_pooled_by(run.graph, chain.pool)
     )  # fmt: skip
@@ -129,7 +129,7 @@ def _foldable(chain: Chain) -> tuple[int, int] | None:
     return (chain.head, chain.last) if chain.code == kernels.TANH and chain.pool is None else None
 
 
-def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change] | None:
+def flow(run: Run, chain: Chain, x: Changed, scratch: Scratch) -> tuple[int, Change] | None:
     """The change behind a chain and where that is; None where the plain rules must."""
     if not isinstance(x, Change):
         return None
@@ -137,7 +137,8 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
         change = linear_tanh(run, *ends, x) if (ends := _foldable(chain)) else None
         return None if change is None else (chain.last, change)
     head = run.call(run.graph.nodes[chain.head])
-    m: Any = head.module
+    m = head.module
+    assert isinstance(m, (nn.Linear, nn.Conv2d))
     out = run.values[chain.last]
     if not kernels.suits(x.base, head.out, out, m.weight):
         return None
@@ -151,7 +152,7 @@ def flow(run: Run, chain: Chain, x: Any, scratch: Scratch) -> tuple[int, Change]
 
 
 def _linear(
-    run: Run, m: Any, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+    run: Run, m: nn.Linear, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
 ) -> tuple[int, Change] | None:
     if z.dim() != 2 or chain.act is None:
         return None
@@ -202,10 +203,11 @@ class Tail(NamedTuple):
     out: Tensor
 
 
-def _tail_of(run: Run, chain: Chain, m: Any) -> Tail:
+def _tail_of(run: Run, chain: Chain, m: nn.Linear) -> Tail:
     def make() -> Tail:
         assert chain.tail is not None
-        behind: Any = run.graph.nodes[chain.tail].module
+        behind = run.graph.nodes[chain.tail].module
+        assert isinstance(behind, nn.Linear)
         return Tail(
             kernels.padded(run.values[chain.head]),
             kernels.padded(m.weight.detach().T),
@@ -219,7 +221,7 @@ def _tail_of(run: Run, chain: Chain, m: Any) -> Tail:
 
 
 def _convolution(
-    run: Run, m: Any, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
+    run: Run, m: nn.Conv2d, z: Tensor, out: Tensor, x: Change, chain: Chain, scratch: Scratch
 ) -> Change:
     K, N = x.K, z.shape[0]
     delta = padded(m, x.delta().flatten(0, 1))[:, 0].contiguous()
@@ -239,7 +241,8 @@ def enter(
         change = moved_unit(run, *ends, local, moves) if (ends := _foldable(chain)) else None
         return None if change is None else (chain.last, change)
     head = run.call(run.graph.nodes[chain.head])
-    m: Any = head.module
+    m = head.module
+    assert isinstance(m, (nn.Linear, nn.Conv2d))
     out = run.values[chain.last]
     if not kernels.suits(head.args[0], head.out, out, m.weight):
         return None

@@ -6,8 +6,6 @@ tanh. The inner factor rides on the product that gives z, so only two passes are
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -29,7 +27,7 @@ def tanh_of(doubled: Tensor) -> Tensor:
 def linear_tanh(run: Run, head: int, last: int, x: Change) -> Change | None:
     """What is behind the two layers, or None where the rules of each must do."""
     out: Tensor = run.values[last]
-    m: Any = run.graph.nodes[head].module
+    m = run.graph.nodes[head].module
     if type(m) is not nn.Linear or out.dtype != torch.float32:
         return None
     if x.is_dense and x.values is not None:

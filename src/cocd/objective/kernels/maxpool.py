@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-def window_of(m: Any) -> tuple[int, int] | None:
+def window_of(m: object) -> tuple[int, int] | None:
     """The window of a `MaxPool2d` whose windows lie side by side, or None."""
     if type(m) is not nn.MaxPool2d:
         return None
@@ -33,6 +32,6 @@ def max_of_windows(x: Tensor, size: tuple[int, int]) -> Tensor:
     return reduce(torch.maximum, (rows[..., i::w] for i in range(w))).contiguous()
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * 2 if len(values) == 1 else values  # type: ignore[return-value]
