@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .ask_tell import AskTell
 from .methods.rule import Vector
 
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial, TrialState
 
-def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> Any:
+
+def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> BaseSampler:
     """A sampler for `optuna.create_study` over floats in boxes: name -> (low, high).
 
     It starts in the middle; ``options`` go to `AskTell`. Trials whose value is not known yet hold
@@ -32,11 +38,15 @@ def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> Any
     out: dict[int, int] = {}  # the row of each trial
 
     class Sampler(samplers.BaseSampler):  # type: ignore[misc, name-defined]
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        def infer_relative_search_space(
+            self, study: Study, trial: FrozenTrial
+        ) -> dict[str, BaseDistribution]:
             float_ = import_module("optuna.distributions").FloatDistribution
             return {name: float_(a, b) for name, (a, b) in space.items()}
 
-        def sample_relative(self, study: Any, trial: Any, found: Any) -> dict[str, float]:
+        def sample_relative(
+            self, study: Study, trial: FrozenTrial, found: dict[str, BaseDistribution]
+        ) -> dict[str, float]:
             if search.done or not rows:
                 return {}
             row = rows.popleft()
@@ -44,10 +54,18 @@ def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> Any
             out[trial.number] = row
             return dict(zip(space, point.tolist(), strict=True))
 
-        def sample_independent(self, study: Any, trial: Any, name: str, kind: Any) -> Any:
+        def sample_independent(
+            self, study: Study, trial: FrozenTrial, name: str, kind: BaseDistribution
+        ) -> object:
             return random.sample_independent(study, trial, name, kind)
 
-        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+        def after_trial(
+            self,
+            study: Study,
+            trial: FrozenTrial,
+            state: TrialState,
+            values: Sequence[float] | None,
+        ) -> None:
             if trial.number not in out:
                 return
             value = np.nan if values is None else values[0]
@@ -63,7 +81,7 @@ class Candidate:
 
     def __init__(self, value: Vector, row: int) -> None:
         self.value, self.args, self.row = value, (value,), row
-        self.kwargs: dict[str, Any] = {}
+        self.kwargs: dict[str, object] = {}
 
 
 class Nevergrad:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from math import isfinite, prod
-from typing import Any
+from typing import Literal, Protocol, SupportsFloat
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..basis import KINDS
+from ..parts.types import NonFinite, State
 from ..parts.validation import NONFINITE, check_budgets, check_choice, check_count, check_group
 from .executors.task import unmasked
 from .methods.rule import Box, Vector
 
+Method = Literal["auto", "cocd", "wasp", "cma"]
+Basis = Literal["identity", "hadamard", "rotation"]
+Seed = int | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator | None
 
-def check_start(x0: Any) -> tuple[Vector, tuple[int, ...]]:
+
+class Sides(Protocol):
+    """Bounds as `scipy.optimize.Bounds` holds them."""
+
+    @property
+    def lb(self) -> ArrayLike: ...
+    @property
+    def ub(self) -> ArrayLike: ...
+
+
+Bounds = Sides | Iterable[Iterable[float | None]]  # or a pair for each number
+
+
+def check_start(x0: ArrayLike) -> tuple[Vector, tuple[int, ...]]:
     """x0 as a flat float64 vector of its own, and its shape."""
     try:
         array = np.asarray(x0)
@@ -30,7 +49,7 @@ def check_start(x0: Any) -> tuple[Vector, tuple[int, ...]]:
     return flat, array.shape
 
 
-def check_bounds(bounds: Any, x0: Vector, shape: tuple[int, ...]) -> Box | None:
+def check_bounds(bounds: Bounds | None, x0: Vector, shape: tuple[int, ...]) -> Box | None:
     """SciPy's Bounds, or a pair for each number of x0 with None for no bound."""
     if bounds is None:
         return None
@@ -74,16 +93,16 @@ OPTIONS: dict[str, tuple[str, ...]] = {  # of each method, beside those that all
 def check_settings(
     n: int,
     *,
-    method: Any,
-    lr: Any,
-    eps: Any,
-    compute_budget: Any,
-    memory_budget: Any,
-    decay: Any,
-    basis: Any,
-    ftol: Any,
-    nonfinite: Any,
-) -> dict[str, Any]:
+    method: Method,
+    lr: float | None,
+    eps: float | None,
+    compute_budget: int | None,
+    memory_budget: int | None,
+    decay: float | None,
+    basis: Basis | None,
+    ftol: float | None,
+    nonfinite: NonFinite,
+) -> State:
     """The numbers that decide a run, as plain Python numbers; None where the rule decides."""
     given = {
         name: value
@@ -101,7 +120,7 @@ def check_settings(
         raise ValueError(f"method={method!r} needs lr; without a learning rate use method='auto'")
     if basis is not None:
         check_choice("basis", basis, KINDS)
-    settings = {"lr": lr, "eps": eps, "decay": decay}
+    settings: State = {"lr": lr, "eps": eps, "decay": decay}
     settings |= {"compute_budget": compute_budget, "memory_budget": memory_budget}
     settings |= {"basis": basis}
     for name, value in settings.items():
@@ -127,14 +146,14 @@ def check_settings(
     }
 
 
-def check_limit(name: str, value: Any) -> int | None:
+def check_limit(name: str, value: float | None) -> int | None:
     """A whole number of at least 1, or None; SciPy's users write 1e5 for one, too."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None else check_count(name, value)
 
 
-def check_random(rng: Any) -> np.random.Generator:
+def check_random(rng: Seed) -> np.random.Generator:
     """None, a seed or a generator."""
     try:
         return np.random.default_rng(rng)
@@ -144,7 +163,7 @@ def check_random(rng: Any) -> np.random.Generator:
         ) from None
 
 
-def check_seconds(name: str, value: Any, least: str = "above 0") -> float:
+def check_seconds(name: str, value: object, least: str = "above 0") -> float:
     """A finite number of seconds."""
     seconds = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1
     if not isfinite(seconds) or seconds < 0 or (least == "above 0" and not seconds):
@@ -152,7 +171,7 @@ def check_seconds(name: str, value: Any, least: str = "above 0") -> float:
     return float(seconds)
 
 
-def check_values(values: Any, count: int) -> Vector:
+def check_values(values: object, count: int) -> Vector:
     """`count` real numbers, NaN and infinities included, as a new float64 vector."""
     try:
         if isinstance(values, (list, tuple)):  # NumPy warns where an element is masked
@@ -173,7 +192,7 @@ def check_values(values: Any, count: int) -> Vector:
     return array.astype(np.float64).ravel()
 
 
-def _real(value: Any) -> float:
+def _real(value: SupportsFloat) -> float:
     if isinstance(value, (str, bytes)):
         raise TypeError
     return float(value)
@@ -187,6 +206,6 @@ def fingerprint(*arrays: Vector) -> str:
     return digest.hexdigest()[:16]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import NonFiniteLoss
-from ..parts.types import State
+from ..parts.types import NonFinite, State
 from .arguments import (
     OPTIONS,
+    Basis,
+    Bounds,
+    Method,
+    Seed,
     check_bounds,
     check_limit,
     check_random,
@@ -63,21 +67,21 @@ class AskTell:
 
     def __init__(
         self,
-        x0: Any,
+        x0: ArrayLike,
         *,
-        method: Literal["auto", "cocd", "wasp", "cma"] = "auto",
+        method: Method = "auto",
         lr: float | None = None,
         eps: float | None = None,
         compute_budget: int | None = None,
         memory_budget: int | None = None,
         decay: float | None = None,
-        basis: Literal["identity", "hadamard", "rotation"] | None = None,
-        bounds: Any = None,
+        basis: Basis | None = None,
+        bounds: Bounds | None = None,
         maxfev: int | None = None,
         maxiter: int | None = None,
         ftol: float | None = FTOL,
-        nonfinite: str = "skip",
-        rng: Any = None,
+        nonfinite: NonFinite = "skip",
+        rng: Seed = None,
     ) -> None:
         start, self._shape = check_start(x0)
         box = check_bounds(bounds, start, self._shape)
@@ -101,7 +105,7 @@ class AskTell:
         self._maxfev, self._maxiter = check_limit("maxfev", maxfev), check_limit("maxiter", maxiter)
         if self._maxfev is None and self._maxiter is None:
             self._maxfev = EVALUATIONS * (len(start) + 1)
-        self._settings: dict[str, Any] = {
+        self._settings: State = {
             "shape": list(self._shape),
             "x0": fingerprint(start),
             "bounds": None if box is None else fingerprint(*box),
@@ -187,7 +191,7 @@ class AskTell:
         self._asked = True
         return self._phase.points
 
-    def tell(self, values: Any, index: Any = None) -> None:
+    def tell(self, values: ArrayLike, index: ArrayLike | None = None) -> None:
         """The values of the points asked for, or of those whose rows `index` names.
 
         NaN and infinite values are failed evaluations: they are counted and otherwise skipped,
@@ -347,7 +351,7 @@ class AskTell:
             self._begin(None)
 
 
-def _rule(x0: Vector, box: Box | None, rng: np.random.Generator, options: dict[str, Any]) -> Rule:
+def _rule(x0: Vector, box: Box | None, rng: np.random.Generator, options: State) -> Rule:
     given = {name: options[name] for name in OPTIONS[options["method"]]}
     if options["method"] == "cocd":
         return Plain(x0, bounds=box, rng=rng, ftol=options["ftol"], **given)

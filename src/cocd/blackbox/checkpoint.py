@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..parts.types import State
+
+Array = NDArray[Any]
 
 _FORMAT = "cocd checkpoint"
 _VERSION = 1
@@ -24,7 +28,7 @@ def save(path: Path, state: State) -> None:
     The new file replaces the old one only when it is complete and on the disk, so that whoever
     is killed at whatever moment leaves one or the other.
     """
-    arrays: list[np.ndarray[Any, Any]] = []
+    arrays: list[Array] = []
     header = json.dumps({"format": _FORMAT, "version": _VERSION, "state": _pack(state, arrays)})
     named = {f"{_ARRAY}{k}": array for k, array in enumerate(arrays)}
     named["header"] = np.frombuffer(header.encode(), dtype=np.uint8)
@@ -73,7 +77,7 @@ def _damaged(path: Path) -> ValueError:
     )
 
 
-def _pack(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _pack(tree: object, arrays: list[Array]) -> object:
     if isinstance(tree, np.ndarray):
         if tree.dtype.hasobject:
             raise TypeError("an array of Python objects cannot be part of a checkpoint")
@@ -94,7 +98,7 @@ def _pack(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     raise TypeError(f"a {type(tree).__name__} cannot be part of a checkpoint")
 
 
-def _unpack(tree: Any, archive: Any) -> Any:
+def _unpack(tree: object, archive: Mapping[str, Array]) -> object:
     if isinstance(tree, str):
         return tree[len(_TEXT) :] if tree.startswith(_TEXT) else archive[tree]
     if isinstance(tree, dict):

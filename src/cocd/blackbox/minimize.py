@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import NonFiniteLoss
 from ..parts.interrupts import Interrupts
-from ..parts.types import State
+from ..parts.types import NonFinite, State
 from ..parts.warn import warn
 from . import checkpoint as files
-from .arguments import check_seconds
+from .arguments import Basis, Bounds, Method, Seed, check_seconds
 from .ask_tell import AskTell
 from .executors.engine import Answers, Engine, TooManyFailures, evaluate
 from .executors.task import Task
-from .executors.workers import engine
+from .executors.workers import Workers, engine
 from .methods.rule import FTOL
 from .progress import FAILED, INTERRUPTED, STOPPED
 from .termination import Termination
@@ -29,29 +31,29 @@ if TYPE_CHECKING:
 
 
 def minimize(
-    fun: Callable[..., Any],
-    x0: Any,
+    fun: Callable[..., object],
+    x0: ArrayLike,
     *,
-    args: Any = (),
-    method: Literal["auto", "cocd", "wasp", "cma"] = "auto",
+    args: object = (),
+    method: Method = "auto",
     lr: float | None = None,
     eps: float | None = None,
     compute_budget: int | None = None,
     memory_budget: int | None = None,
     decay: float | None = None,
-    basis: Literal["identity", "hadamard", "rotation"] | None = None,
-    bounds: Any = None,
+    basis: Basis | None = None,
+    bounds: Bounds | None = None,
     maxfev: int | None = None,
     maxiter: int | None = None,
     ftol: float | None = FTOL,
-    workers: Any = 1,
+    workers: Workers = 1,
     vectorized: bool = False,
-    callback: Callable[[OptimizeResult], Any] | None = None,
-    nonfinite: str = "skip",
+    callback: Callable[[OptimizeResult], object] | None = None,
+    nonfinite: NonFinite = "skip",
     timeout: float | None = None,
-    checkpoint: Any = None,
+    checkpoint: str | PathLike[str] | None = None,
     checkpoint_every: float = 60.0,
-    rng: Any = None,
+    rng: Seed = None,
 ) -> OptimizeResult:
     """Minimise a function of a vector that can be evaluated and not differentiated.
 
@@ -161,7 +163,7 @@ class _Minimization:
         self,
         search: AskTell,
         engine: Engine,
-        callback: Callable[[OptimizeResult], Any] | None,
+        callback: Callable[[OptimizeResult], object] | None,
         path: Path | None,
         every: float,
     ) -> None:
@@ -292,7 +294,7 @@ def _best(search: AskTell) -> str:
     return "x is the best point seen" if np.isfinite(search.fun) else "no point has been seen"
 
 
-def _path(checkpoint: Any) -> Path | None:
+def _path(checkpoint: str | PathLike[str] | None) -> Path | None:
     if checkpoint is None:
         return None
     try:
@@ -304,7 +306,9 @@ def _path(checkpoint: Any) -> Path | None:
     return path
 
 
-def scipy_method(fun: Callable[..., Any], x0: Any, args: Any = (), **options: Any) -> Any:
+def scipy_method(
+    fun: Callable[..., object], x0: ArrayLike, args: object = (), **options: Any
+) -> OptimizeResult:
     """`minimize` as a method of SciPy.
 
     Every keyword of `cocd.minimize` may be given in ``options``; SciPy's ``tol`` is `ftol`. A

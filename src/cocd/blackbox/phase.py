@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..parts.types import State
 from .methods.rule import Points, Rule, Vector
@@ -27,7 +27,7 @@ class Phase(NamedTuple):
         k = len(points)
         return cls(points, limit, last, opening, np.full(k, np.nan), np.zeros(k, dtype=np.bool_))
 
-    def rows(self, index: Any) -> NDArray[np.intp]:
+    def rows(self, index: ArrayLike | None) -> NDArray[np.intp]:
         """The rows that an answer is about: all, or those that `index` names; none twice."""
         k = len(self.told)
         if index is None:

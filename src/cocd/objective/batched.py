@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,5 +62,6 @@ def batched_losses(
         return loss_of(call_model(model, inputs, state))
 
     with quiet():
-        losses = vmap(loss, randomness="same")({**stacks, **buffers})
+        # vmap refuses a loss that is no tensor.
+        losses = cast(Tensor, vmap(loss, randomness="same")({**stacks, **buffers}))
     return losses.to(torch.float64).cpu().reshape(K)

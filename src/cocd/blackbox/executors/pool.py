@@ -9,11 +9,14 @@ from collections.abc import Iterable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..methods.rule import Points, some_of
 from .engine import Answers, TooManyFailures, chunk_size
 from .task import FLUSH, Done, Task, kill_group, serve
+
+if TYPE_CHECKING:  # not all of them are there on all systems
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 _PATIENCE = 1.0  # seconds that idle workers get to leave by themselves
 _SLACK = 0.05  # seconds that a message may take, on top of `timeout`
@@ -23,7 +26,7 @@ _STARTS = 3  # processes in a row that may fail to start
 class _Worker:
     """One process, the rows it is at, and until when it may be silent."""
 
-    def __init__(self, context: Any, payload: bytes) -> None:
+    def __init__(self, context: SpawnContext | ForkServerContext, payload: bytes) -> None:
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=serve, args=(theirs, payload))
@@ -61,7 +64,11 @@ class Pool:
                 f"{error}; define fun at the top level of a module, or use workers=1"
             ) from None
         forkserver = "forkserver" in multiprocessing.get_all_start_methods()
-        self._context: Any = multiprocessing.get_context("forkserver" if forkserver else "spawn")
+        self._context: SpawnContext | ForkServerContext = (
+            multiprocessing.get_context("forkserver")
+            if forkserver
+            else multiprocessing.get_context("spawn")
+        )
         if forkserver:
             # The imports are made once, in the server, not once in every worker.
             self._context.set_forkserver_preload([serve.__module__])

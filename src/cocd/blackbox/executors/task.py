@@ -51,7 +51,7 @@ class Failure(str):
         failure.error = RuntimeError(f"in another process:\n\n{where}") if where else None
         return failure
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         where = ""
         if self.error is not None:
             try:
@@ -64,7 +64,7 @@ class Failure(str):
 class Misuse(Failure):
     """The function is not what `vectorized` says: no evaluation of it can be trusted."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Misuse, (str(self),)
 
 
@@ -83,8 +83,8 @@ class Task:
 
     def __init__(
         self,
-        fun: Callable[..., Any],
-        args: tuple[Any, ...],
+        fun: Callable[..., object],
+        args: tuple[object, ...],
         shape: tuple[int, ...],
         vectorized: bool,
     ) -> None:
@@ -127,7 +127,7 @@ class Task:
             return [self.one(point) for point in np.array(points)]
 
 
-def unmasked(values: Any) -> NDArray[Any]:
+def unmasked(values: object) -> NDArray[Any]:
     """As an array, NaN where a masked array has no value.
 
     >>> unmasked(np.ma.masked), unmasked(np.ma.array([1, 2], mask=[False, True]))
@@ -138,7 +138,7 @@ def unmasked(values: Any) -> NDArray[Any]:
     return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))
 
 
-def scalar(value: Any) -> Answer:
+def scalar(value: object) -> Answer:
     """A function's value as a finite float, or a word on what it is instead.
 
     >>> scalar(np.array([2.0])), scalar(np.nan), scalar([1, 2]), scalar(None)

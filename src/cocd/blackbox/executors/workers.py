@@ -21,7 +21,7 @@ from concurrent.futures import (
     wait,
 )
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,18 @@ _NUMBERS = 1 << 22  # in an array for a vectorized function: 32 MB
 _STARTUP = 60.0  # seconds that an executor's processes may take before the first answer
 _LOOK = 0.5  # seconds between two looks at whether the executor still works
 _POLL = 0.05  # seconds between two looks at whether a future has begun to run
+
+Map = Callable[..., Iterable[object]]  # called like the builtin
+
+
+class HasMap(Protocol):
+    """A pool, or the client of a cluster."""
+
+    @property
+    def map(self) -> Map: ...
+
+
+Workers = int | Executor | HasMap | Map
 
 
 class InProcess:
@@ -196,7 +208,7 @@ class ThroughMap:
 
     elsewhere = True
 
-    def __init__(self, map_: Callable[..., Any], task: Task) -> None:
+    def __init__(self, map_: Map, task: Task) -> None:
         self._map, self._task = map_, task
         self.count = os.cpu_count() or 1
         self._worked = False
@@ -227,9 +239,9 @@ class ThroughMap:
         """It is the caller's."""
 
 
-def gather(results: Iterable[Any]) -> list[Any]:
+def gather(results: Iterable[object]) -> list[Any]:
     """What a map gave, with futures and Ray's references waited for."""
-    found = list(results)
+    found: list[Any] = list(results)
     if found and type(found[0]).__name__ == "ObjectRef":
         import ray
 
@@ -237,7 +249,7 @@ def gather(results: Iterable[Any]) -> list[Any]:
     return [result.result() if hasattr(result, "result") else result for result in found]
 
 
-def engine(workers: Any, task: Task, timeout: float | None) -> Engine:
+def engine(workers: Workers, task: Task, timeout: float | None) -> Engine:
     """The engine that `workers` names."""
     if isinstance(workers, int) and not isinstance(workers, bool):
         return _own(workers, task, timeout)
@@ -263,7 +275,7 @@ def engine(workers: Any, task: Task, timeout: float | None) -> Engine:
     return ThroughMap(map_, task)
 
 
-def _is_map(workers: Any) -> bool:
+def _is_map(workers: object) -> bool:
     return getattr(workers, "__name__", None) == "map" and hasattr(workers, "__self__")
 
 

@@ -8,9 +8,8 @@ pay; a block moves alone. `cocd.auto.direction` has the mechanism and why it is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from ...auto.direction import scaled
 from ...auto.line_search import Length, Search
@@ -157,7 +156,7 @@ class Descent:
             point[stencil.block[k]] = end
         self._spare = (float(lowest[k, side]), point)
 
-    def _direction(self, block: Any, width: Vector) -> Vector:
+    def _direction(self, block: NDArray[np.intp], width: Vector) -> Vector:
         """By pairs or conjugate where all of x was probed, else scaled by curvature alone."""
         x, g, surface = self.x[block], self.g[block].copy(), self.surface
         if surface.box is not None:  # what points out of the box stays

@@ -50,7 +50,7 @@ class Evolution:
 
     def _started(self, x: Vector) -> Any:
         size = scales(x, self._box)
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             "seed": int(self._rng.integers(1, 2**31)),
             "verbose": -9,
             "CMA_stds": size,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ...parts.types import State
 
@@ -79,7 +79,7 @@ class Probes:
             for i, value in zip(self._index, self._values, strict=True)
         )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Matrix:
         array = np.tile(self.x, (len(self), 1))
         moved = [(row, i) for row, i in enumerate(self._index) if i is not None]
         if moved:

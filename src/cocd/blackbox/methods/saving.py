@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isnan
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ def restore(owner: object, state: State, names: Iterable[str]) -> None:
         setattr(owner, name, new)
 
 
-def numbers(values: Any) -> list[float]:
+def numbers(values: Iterable[float]) -> list[float]:
     """A list of numbers, none of them NaN."""
     found = [float(value) for value in values]
     if any(isnan(value) for value in found):

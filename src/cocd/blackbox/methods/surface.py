@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from ...parts.types import State
 from ..radius import ROUNDING, noise_level, scales
@@ -74,7 +73,7 @@ class Surface:
         wanted = np.sqrt(2 * ABOVE * self.noise / np.where(known, bend, 1.0))
         return np.asarray(np.where(known, np.minimum(wanted, size), least))
 
-    def stencil(self, block: Any, x: Vector, h: Vector) -> Stencil:
+    def stencil(self, block: NDArray[np.intp], x: Vector, h: Vector) -> Stencil:
         """Where the coordinates of a block go."""
         box = self.box
         part = None if box is None else Box(box.lower[block], box.upper[block])
