@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,11 @@ from ..parts.evaluation import Evaluations
 from ..parts.layout import Place, gather, index_of, put
 from ..parts.memory import Segment
 from ..parts.probe import is_lost
+from ..parts.types import Group
 from .direction import Vector
 from .line_search import SearchResult
 
-Options = Mapping[int, Mapping[str, Any]]  # the group of each tensor, by its id
+Options = Mapping[int, Group]  # the group of each tensor, by its id
 
 
 class Block:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import hypot, isfinite
-from typing import Any
 
 from ..parts.types import State
 from .config import AutoConfig
@@ -111,7 +110,7 @@ class Budget:
 
     @classmethod
     def from_state(cls, saved: State, config: AutoConfig) -> Budget:
-        pairs: list[Any] = saved["seen"]
+        pairs: list[tuple[float, float]] = saved["seen"]
         seen = [(float(kd), float(d)) for kd, d in pairs]
         return cls(**{**saved, "seen": seen, "config": config})
 

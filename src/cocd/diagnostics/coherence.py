@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import chain, groupby
 from math import hypot
-from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +102,7 @@ class Coherence:
         """
         return self._windows.whole().report(self._names())
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[State]:
         """The same for each window, with the numbers of its first and last step."""
         names = self._names()
         return [
@@ -151,8 +150,8 @@ class Coherence:
         return Error(
             measured=float(off[known].norm()),
             gradient=float(gradient[known].norm()),
-            bound=theory.error_bound(n, B, L, delta),
-            euclidean_bound=theory.euclidean_error_bound(n, B, L, delta),
+            bound=float(theory.error_bound(n, B, L, delta)),
+            euclidean_bound=float(theory.euclidean_error_bound(n, B, L, delta)),
             L=float(L),
             delta=delta,
             evaluations=self.evaluations - before,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..parts.types import State
 from ..theory import smoothness_from_below
 
 Array = NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 # The columns: number of pairs; means; centred sums of squares and products; sum of squared
 # changes; sum and maximum of the ages; largest change over distance; estimates without a pair.
@@ -71,7 +72,7 @@ def total(table: Array) -> Array:
 
 
 @quietly
-def report(row: Array) -> dict[str, Any]:
+def report(row: Array) -> State:
     """A row in plain numbers, None where there is nothing to say.
 
     Correlation is Pearson's; the regression goes through the origin, as the decay does.

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..objective.protocol import Closure
 from ..parts.types import State
 from .steps import Gradient, check
 
@@ -36,19 +37,19 @@ class Forward:
 
     gradient: Gradient | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.automatic_optimization = False
 
-    def loss(self, batch: Any) -> Tensor:
+    def loss(self, batch: object) -> Tensor:
         """The loss of a batch; to be written by you."""
         raise NotImplementedError(f"{type(self).__name__} needs a method loss(self, batch)")
 
-    def closure(self, batch: Any) -> Any:
+    def closure(self, batch: object) -> Closure:
         """What the optimizer evaluates; override it to return that of a traced objective."""
         return lambda: self.loss(batch)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch: object, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and the evaluations so far."""
         module: Any = self
         wrapped = module.optimizers()
@@ -87,7 +88,7 @@ class Forward:
             self._saved_gradient = None
 
 
-def _as_list(schedulers: Any) -> list[Any]:
+def _as_list(schedulers: object) -> list[Any]:
     if schedulers is None:
         return []
     return list(schedulers) if isinstance(schedulers, (list, tuple)) else [schedulers]

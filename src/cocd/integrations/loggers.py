@@ -7,9 +7,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from .steps import OnStep, Record
+
+
+class Writer(Protocol):
+    """What `tensorboard` needs of a writer."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
+        """Write one number."""
+
+
+class Run(Protocol):
+    """What `wandb` needs of a run."""
+
+    def log(self, data: dict[str, float], /, *, step: int) -> object:
+        """Write the numbers of a step."""
+
+
+class Metrics(Protocol):
+    """What `mlflow` needs of its module."""
+
+    def log_metrics(self, metrics: dict[str, float], /, *, step: int) -> object:
+        """Write the numbers of a step."""
 
 
 def numbers(record: Record) -> dict[str, float]:
@@ -21,21 +42,21 @@ def numbers(record: Record) -> dict[str, float]:
     }
 
 
-def tensorboard(writer: Any) -> OnStep:
+def tensorboard(writer: Writer) -> OnStep:
     """For a ``torch.utils.tensorboard.SummaryWriter``."""
 
     def on_step(record: Record) -> None:
         for name, value in numbers(record).items():
-            writer.add_scalar(name, value, record["step"])
+            writer.add_scalar(name, value, int(record["step"]))
 
     return on_step
 
 
-def wandb(run: Any) -> OnStep:
+def wandb(run: Run) -> OnStep:
     """For what ``wandb.init()`` returns."""
-    return lambda record: run.log(numbers(record), step=record["step"])
+    return lambda record: run.log(numbers(record), step=int(record["step"]))
 
 
-def mlflow(module: Any) -> OnStep:
+def mlflow(module: Metrics) -> OnStep:
     """For the module ``mlflow``, with an active run."""
-    return lambda record: module.log_metrics(numbers(record), step=record["step"])
+    return lambda record: module.log_metrics(numbers(record), step=int(record["step"]))

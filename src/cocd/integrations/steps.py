@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import torch
 from torch.optim import Optimizer
 
 from ..diagnostics import Coherence
-from ..objective.protocol import Closure
+from ..objective.protocol import LossT, LossValue
 from ..objective.traced import Objective
 from ..optim.base import ZerothOrder
 from ..optim.coherent_gradient import CoherentGradient
@@ -26,7 +26,7 @@ class Gradient(Protocol):
 
     evaluations: int
 
-    def __call__(self, closure: Any) -> Any:
+    def __call__(self, closure: Callable[[], LossT]) -> LossT:
         """Estimate; returns the loss."""
 
     def state_dict(self) -> State:
@@ -79,10 +79,12 @@ class Steps:
     @property
     def evaluations(self) -> int:
         """Evaluations of the objective so far."""
-        counted: Any = self.optimizer if self.gradient is None else self.gradient
-        return int(counted.evaluations)
+        if self.gradient is not None:
+            return self.gradient.evaluations
+        assert isinstance(self.optimizer, ZerothOrder)
+        return self.optimizer.evaluations
 
-    def __call__(self, closure: Closure) -> Any:
+    def __call__(self, closure: Callable[[], LossT]) -> LossT:
         """One step; returns the loss."""
         loss = self.estimate(closure)
         if self.gradient is not None:
@@ -90,13 +92,13 @@ class Steps:
         self.tell(loss)
         return loss
 
-    def estimate(self, closure: Closure) -> Any:
+    def estimate(self, closure: Callable[[], LossT]) -> LossT:
         """The part of a step that evaluates; with a `gradient` the optimizer is yet to step."""
         if self.gradient is not None:
             return self.gradient(closure)
-        return self.optimizer.step(closure)  # type: ignore[arg-type]
+        return cast(LossT, self.optimizer.step(closure))  # type: ignore[arg-type]
 
-    def tell(self, loss: Any) -> None:
+    def tell(self, loss: LossValue) -> None:
         """Count the step and say what happened."""
         self.steps += 1
         if self.on_step:
@@ -155,6 +157,6 @@ def check(optimizer: object, gradient: object) -> None:
         )
 
 
-def detached(loss: Any, device: torch.device) -> torch.Tensor:
+def detached(loss: LossValue, device: torch.device) -> torch.Tensor:
     """The loss as a tensor, which trainers add up."""
     return torch.as_tensor(loss, device=device).detach()

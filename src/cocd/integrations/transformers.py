@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ..objective.protocol import Closure
 from .steps import Gradient, OnStep, Steps, detached
@@ -41,7 +43,7 @@ class Trainer(transformers.Trainer):
         model: nn.Module,
         args: transformers.TrainingArguments,
         *,
-        optimizers: Any,
+        optimizers: Optimizer | tuple[Optimizer, LambdaLR | None],
         gradient: Gradient | None = None,
         bind: Callable[[dict[str, Any]], Closure] | None = None,
         on_step: OnStep | Iterable[OnStep] = (),
@@ -67,35 +69,37 @@ class Trainer(transformers.Trainer):
 
         def closure() -> Tensor:
             with self.compute_loss_context_manager():
-                loss: Any = self.compute_loss(
+                loss: Tensor = self.compute_loss(  # type: ignore[assignment]
                     model, dict(inputs), num_items_in_batch=num_items_in_batch
                 )
-            return loss  # type: ignore[no-any-return]
+            return loss
 
         loss = self.steps.estimate(closure if self.bind is None else self.bind(inputs))
         self.steps.tell(loss)
         return detached(loss, self.args.device)
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: Optimizer | None = None
+    ) -> LRScheduler:
         """As there; before, the optimizer that has moved by then loses its own turn."""
         wrapped: Any = self.optimizer if optimizer is None else optimizer
         if self.steps.gradient is None and wrapped is not self.steps.optimizer:
             wrapped.step = MethodType(_nothing, wrapped)  # `training_step` has done it
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _clip_grad_norm(self, model: nn.Module) -> Any:
+    def _clip_grad_norm(self, model: nn.Module) -> object:
         if self.steps.gradient is None:
             return None
         return super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> object:
         if self.steps.gradient is None:
             return None
         return super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[no-untyped-call]
 
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As there, with the evaluations so far."""
-        super().log({**logs, "evaluations": self.steps.evaluations}, *args, **kwargs)
+        super().log({**logs, "evaluations": self.steps.evaluations}, start_time)
 
     # --- checkpoints ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from ..parts.layout import check_overlap, check_tensor
 from ..parts.types import Group, Modules, State
 from ..parts.validation import NONFINITE, check_choice, check_group, check_modules, unique
 from ..parts.warn import warn
+
+R = TypeVar("R")
 
 _VERSION = 2  # of the saved state
 # What a group may have beside the options of the method: torch's own, and those of schedulers.
@@ -70,7 +72,7 @@ class ZerothOrder(Optimizer):
         super().__init__(_named_once(params), defaults)
 
     @staticmethod
-    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+    def profile_hook_step(func: Callable[..., R]) -> Callable[..., R]:
         """What torch wraps around `step`, passed by where there is no hook and no profiler.
 
         It opens a region of the profiler at every step, which costs more than the update does. So
@@ -79,7 +81,7 @@ class ZerothOrder(Optimizer):
         wrapped = Optimizer.profile_hook_step(func)
 
         @functools.wraps(func)
-        def step(self: ZerothOrder, *args: Any, **kwargs: Any) -> Any:
+        def step(self: ZerothOrder, *args: object, **kwargs: object) -> R:
             heard = (
                 self._optimizer_step_pre_hooks
                 or self._optimizer_step_post_hooks
@@ -286,7 +288,7 @@ class ZerothOrder(Optimizer):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in self._kept}}
 
 
-def _named_once(params: Any) -> Any:
+def _named_once(params: Any) -> ParamsT:
     """A list of what may be a generator, which can be read once only."""
     if isinstance(params, (Tensor, dict)):
         return params

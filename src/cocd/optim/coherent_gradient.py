@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from ..objective.protocol import Closure, LossValue
+from ..objective.protocol import Closure, LossT, LossValue
 from ..parts.layout import views
 from ..parts.types import Group, Modules, State
 from ..schedules import Schedule
@@ -81,9 +82,9 @@ class CoherentGradient:
             modules=modules,
         )
 
-    def __call__(self, closure: Closure) -> LossValue:
+    def __call__(self, closure: Callable[[], LossT]) -> LossT:
         """Refresh, leave the estimate in ``p.grad``, return the loss."""
-        return self.method.step(closure)
+        return cast(LossT, self.method.step(closure))
 
     def estimate(self) -> Tensor:
         """The gradient estimate as it is remembered, dense and flat."""

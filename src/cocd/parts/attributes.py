@@ -10,11 +10,15 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+
+T = TypeVar("T")
+Generator = torch.Generator | np.random.Generator | random.Random
 
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}  # parameters, buffers, hooks and the like
 _PLAIN = frozenset(
@@ -27,9 +31,9 @@ class Attributes:
     """The attributes of some modules at one moment, and what became of them."""
 
     def __init__(self) -> None:
-        self._before: list[_Kept] = []
-        self._after: list[_Kept] = []  # of those that the first evaluation changed
-        self._seen: dict[int, Any] = {}
+        self._before: list[_Kept[Any]] = []
+        self._after: list[_Kept[Any]] = []  # of those that the first evaluation changed
+        self._seen: dict[int, object] = {}
 
     def watch(self, module: nn.Module) -> None:
         """Note what stands on a module now."""
@@ -37,7 +41,7 @@ class Attributes:
         self._before.append(kept)
         self._note(kept.parts(), _DEPTH)
 
-    def _note(self, values: Iterable[Any], depth: int) -> None:
+    def _note(self, values: Iterable[object], depth: int) -> None:
         for value in values:
             if type(value) in _PLAIN or id(value) in self._seen:
                 continue
@@ -74,17 +78,17 @@ class Attributes:
                 kept.put()
 
 
-class _Kept(ABC):
+class _Kept(ABC, Generic[T]):
     """What an object held at one moment."""
 
-    def __init__(self, of: Any) -> None:
+    def __init__(self, of: T) -> None:
         self._of = of
 
-    def again(self) -> _Kept:
+    def again(self) -> _Kept[T]:
         """What it holds now."""
         return type(self)(self._of)
 
-    def parts(self) -> Iterable[Any]:
+    def parts(self) -> Iterable[object]:
         """What is in it, and may change in itself."""
         return ()
 
@@ -97,17 +101,17 @@ class _Kept(ABC):
         """Make it hold that again."""
 
 
-class _Names(_Kept):
+class _Names(_Kept[dict[str, object]]):
     """The attributes of an object, as the dictionary that holds them."""
 
-    def __init__(self, of: dict[Any, Any], without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, of: dict[str, object], without: frozenset[str] = frozenset()) -> None:
         self._of, self._without = of, without
         self._held = {name: value for name, value in of.items() if name not in without}
 
-    def again(self) -> _Kept:
+    def again(self) -> _Kept[dict[str, object]]:
         return _Names(self._of, self._without)
 
-    def parts(self) -> Iterable[Any]:
+    def parts(self) -> Iterable[object]:
         return self._held.values()
 
     def differs(self) -> bool:
@@ -125,13 +129,13 @@ class _Names(_Kept):
         self._of.update(self._held)
 
 
-class _Items(_Kept):
+class _Items(_Kept[list[object] | deque[object] | set[object]]):
     """A list, a deque or a set."""
 
-    def __init__(self, of: Any) -> None:
+    def __init__(self, of: list[object] | deque[object] | set[object]) -> None:
         self._of, self._held = of, list(of)
 
-    def parts(self) -> Iterable[Any]:
+    def parts(self) -> Iterable[object]:
         return self._held
 
     def differs(self) -> bool:
@@ -144,14 +148,20 @@ class _Items(_Kept):
         (self._of.update if isinstance(self._of, set) else self._of.extend)(self._held)
 
 
-class _Fixed(_Items):
+class _Fixed(_Kept[tuple[object, ...]]):
     """A tuple: only what is in it can change."""
+
+    def parts(self) -> Iterable[object]:
+        return self._of
 
     def differs(self) -> bool:
         return False
 
+    def put(self) -> None:
+        """Nothing can have changed."""
 
-class _Numbers(_Kept):
+
+class _Numbers(_Kept[Tensor]):
     """A tensor that is no buffer."""
 
     def __init__(self, of: Tensor) -> None:
@@ -165,10 +175,10 @@ class _Numbers(_Kept):
         self._version = self._of._version
 
 
-class _Array(_Kept):
+class _Array(_Kept[NDArray[Any]]):
     """An array of NumPy."""
 
-    def __init__(self, of: np.ndarray[Any, Any]) -> None:
+    def __init__(self, of: NDArray[Any]) -> None:
         self._of, self._held = of, of.copy()
 
     def differs(self) -> bool:
@@ -178,14 +188,14 @@ class _Array(_Kept):
         self._of[...] = self._held
 
 
-class _State(_Kept):
+class _State(_Kept[Generator]):
     """A generator of random numbers."""
 
-    def __init__(self, of: Any) -> None:
+    def __init__(self, of: Generator) -> None:
         self._of, self._held = of, self._get(of)
 
     @staticmethod
-    def _get(of: Any) -> Any:
+    def _get(of: Generator) -> Any:
         if isinstance(of, torch.Generator):
             return of.get_state().numpy().tobytes()
         return of.bit_generator.state if isinstance(of, np.random.Generator) else of.getstate()
@@ -203,7 +213,7 @@ class _State(_Kept):
             self._of.setstate(self._held)
 
 
-def _kept(value: Any) -> _Kept | None:
+def _kept(value: object) -> _Kept[Any] | None:
     """What an object holds, where that is something that can be put back."""
     if isinstance(value, (nn.Module, nn.Parameter)):
         return None

@@ -14,7 +14,6 @@ from functools import partial
 from math import nan
 from numbers import Real
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -237,7 +236,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         return self.rewind if more else self._random.rewind_cpu
 
 
-def scalar(value: Any) -> float:
+def scalar(value: LossValue | None) -> float:
     """The loss as a float, or a sentence about what the closure returned instead."""
     if isinstance(value, Tensor):
         if value.numel() == 1 and not value.is_complex():
@@ -246,10 +245,10 @@ def scalar(value: Any) -> float:
             f"closure must return a scalar loss, got a tensor of shape {tuple(value.shape)} and "
             f"dtype {value.dtype}"
         )
-    if isinstance(value, Real) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
-        return float(value)
     if value is None:
         raise ValueError("closure must return the loss, got None (is its return missing?)")
+    if isinstance(value, Real) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
+        return float(value)
     raise ValueError(f"closure must return a scalar loss, got {type(value).__name__}")
 
 
@@ -420,7 +419,7 @@ class _watching(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._handle = register_module_forward_pre_hook(self._see)
 
-    def _see(self, module: nn.Module, args: Any) -> None:
+    def _see(self, module: nn.Module, args: object) -> None:
         if threading.get_ident() == self._thread:
             self._buffers.watch(module)
 

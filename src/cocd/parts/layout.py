@@ -8,7 +8,7 @@ that of a strided one a few rectangular ones. Nothing is ever copied.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -182,7 +182,7 @@ def by_tensor(slices: Iterable[TensorSlice]) -> list[Place]:
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def bits(values: Tensor) -> list[Any]:
+def bits(values: Tensor) -> Sequence[int | Tensor]:
     """What `elements` takes for these values, so that they arrive bit for bit."""
     if values.device.type == "cpu":
         return values.view(_INTEGERS[values.element_size()]).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Schedule(ABC):
         if sizes:
             self.grow(sizes)
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "order" in vars(cls) and "repeats" not in vars(cls):
             cls.repeats = True  # what the parent promised was of its own order
@@ -143,7 +143,7 @@ class Schedule(ABC):
         self._pieces = [Piece(*map(int, piece)) for piece in state["sweeps"]]
 
 
-def check_schedule(schedule: Any, memory: int | None) -> Schedule:
+def check_schedule(schedule: object, memory: int | None) -> Schedule:
     """A schedule that can be used with a memory of this size."""
     if not isinstance(schedule, Schedule):
         raise ValueError(

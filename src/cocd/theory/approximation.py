@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..parts.validation import check_count
-from .arguments import at_least_zero, budgets, finite, lags, plain
+from .arguments import Bound, at_least_zero, budgets, finite, lags, plain
 
 
-def error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Any:
+def error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Bound:
     r"""What ||g_t - FD gradient at x_t|| cannot exceed: the approximation theorem.
 
     thm:error_bound, with K = floor(n / B) and r = n mod B::
@@ -32,7 +32,7 @@ def error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> A
     return plain(at_least_zero("L", L) * at_least_zero("delta", delta) * lags(n, B))
 
 
-def euclidean_error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Any:
+def euclidean_error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Bound:
     r"""The same, with coordinates combined as the norm combines them; not in the paper.
 
     Coordinate i with lag a is off by at most L_eps a delta (appendix A). The root of the sum of
@@ -48,7 +48,7 @@ def euclidean_error_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: Array
     return plain(at_least_zero("L", L) * at_least_zero("delta", delta) * np.sqrt(squares))
 
 
-def largest_step(n: ArrayLike, B: ArrayLike, L: ArrayLike, error: ArrayLike) -> Any:
+def largest_step(n: ArrayLike, B: ArrayLike, L: ArrayLike, error: ArrayLike) -> Bound:
     r"""The delta at which `error_bound` equals `error`; infinite for B = n.
 
     thm:error_bound, solved for delta, under its conditions.
@@ -74,9 +74,9 @@ class Regime(NamedTuple):
     """
 
     budget: int
-    error: Any
+    error: Bound
     accuracy: float
-    step: Any
+    step: Bound
 
 
 def worst_case(n: int, L: ArrayLike, delta: ArrayLike) -> Regime:

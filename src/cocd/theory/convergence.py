@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import above_zero, at_least_zero, budgets, lags, plain, smoothness
+from .arguments import Bound, above_zero, at_least_zero, budgets, lags, plain, smoothness
 
 
 class Constants(NamedTuple):
     """C_1 and C_2 of the convergence theorem."""
 
-    C_1: Any
-    C_2: Any
+    C_1: Bound
+    C_2: Bound
 
 
-def staleness(n: ArrayLike, B: ArrayLike) -> Any:
+def staleness(n: ArrayLike, B: ArrayLike) -> Bound:
     r"""The staleness factor tau of the convergence theorem: n / B - 1 where B divides n.
 
     The paper's proof takes r = 0 "for simplicity". With r > 0 it goes through with twice the mean
@@ -54,7 +54,7 @@ def convergence_constants(alpha: ArrayLike, L: ArrayLike, n: ArrayLike, B: Array
 
 def convergence_rate(
     alpha: ArrayLike, L: ArrayLike, mu: ArrayLike, n: ArrayLike, B: ArrayLike
-) -> Any:
+) -> Bound:
     r"""The factor of thm:convergence: 1 - 2 mu C_1 / C_2, between 0 and 1.
 
     Conditions: f is L-smooth (asp:smooth; L_eps will not do) and satisfies
@@ -84,7 +84,7 @@ def convergence_bound(
     mu: ArrayLike,
     n: ArrayLike,
     B: ArrayLike,
-) -> Any:
+) -> Bound:
     r"""What f(x_t) - f* cannot exceed, with gap = f(x_0) - f*: the convergence theorem.
 
     thm:convergence: (1 - 2 mu C_1 / C_2)^t (f(x_0) - f*), under the conditions of
@@ -98,7 +98,7 @@ def convergence_bound(
     return plain(power * at_least_zero("gap", gap))
 
 
-def largest_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Any:
+def largest_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Bound:
     r"""Where C_1 becomes 0: 2 / (L (1 + n tau)), section 5.3 (subsec:stability_analysis).
 
     Every alpha below it satisfies thm:convergence; gamma = 1 and m = n; L is that of the gradient,
@@ -112,7 +112,7 @@ def largest_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Any:
     return plain(2 / (smoothness(L) * (1 + 2 * lags(n, B))))
 
 
-def best_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Any:
+def best_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Bound:
     r"""The alpha at which `convergence_rate` is smallest; not in the paper.
 
     C_1 / C_2 is largest at 1 / alpha = L (1 + 3 n tau / 2), where the rate is
@@ -125,7 +125,7 @@ def best_learning_rate(L: ArrayLike, n: ArrayLike, B: ArrayLike) -> Any:
     return plain(1 / (smoothness(L) * (1 + 3 * lags(n, B))))
 
 
-def estimate_change_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Any:
+def estimate_change_bound(n: ArrayLike, B: ArrayLike, L: ArrayLike, delta: ArrayLike) -> Bound:
     r"""What ||g_t - g_(t-1)|| cannot exceed: n L delta, eq:grad_diff_bound (appendix C).
 
     Where B does not divide n some estimates are replaced a step later, and n becomes

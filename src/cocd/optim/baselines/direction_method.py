@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from math import nan
-from typing import cast
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -30,6 +30,17 @@ _FEW = 16  # points: for fewer a stack takes longer than one after the other
 
 Pair = tuple[int, float, float]  # a direction's seed, f(x + eps u), f(x - eps u)
 Direction = list[tuple[Tensor, Tensor]]  # each tensor with its part
+
+
+class Options(TypedDict, total=False):
+    """What all of them take beside parameters and learning rate."""
+
+    eps: float
+    directions: int
+    weight_decay: float
+    nonfinite: str
+    modules: Modules
+    seed: int
 
 
 class DirectionMethod(ZerothOrder):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.optim.optimizer import ParamsT
 
 from ...parts.types import State
 from ...parts.validation import check_choice
-from .direction_method import DirectionMethod, Pair
+from .direction_method import DirectionMethod, Options, Pair
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class EvolutionStrategy(DirectionMethod):
@@ -31,7 +34,7 @@ class EvolutionStrategy(DirectionMethod):
     _kept = (*DirectionMethod._kept, "shaping")
 
     def __init__(
-        self, params: ParamsT, lr: float, *, shaping: str = "none", **options: Any
+        self, params: ParamsT, lr: float, *, shaping: str = "none", **options: Unpack[Options]
     ) -> None:
         self.shaping = check_choice("shaping", shaping, ("none", "rank"))
         super().__init__(params, lr, **options)

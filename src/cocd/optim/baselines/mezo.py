@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind, views
 from ...parts.types import State
-from .direction_method import DirectionMethod, Pair
+from .direction_method import DirectionMethod, Options, Pair
 from .mezo_log import MeZOLog, Recorder, fingerprint
 from .substitution import Substitution
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHUNK = 1 << 18  # numbers drawn at a time, a multiple of the 16 that torch draws together
 _MIX = 0x9E3779B97F4A7C15  # odd: the seeds of a direction's tensors differ
@@ -53,7 +57,9 @@ class MeZO(DirectionMethod):
     _kept = (*DirectionMethod._kept, "_met", "_hidden", "_recorder")
     _most_kept = 1 << 20  # numbers: what is kept from the probes to the move is 4 MB at most
 
-    def __init__(self, params: Any, lr: float, *, log: bool = False, **options: Any) -> None:
+    def __init__(
+        self, params: ParamsT, lr: float, *, log: bool = False, **options: Unpack[Options]
+    ) -> None:
         self._met: set[int] = set()  # parameters, by position, of which we know how they are read
         self._hidden: set[int] = set()  # those that must be changed in place
         self._recorder: Recorder | None = None

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ...parts.types import State
+from ...parts.types import Group, State
 
 _VERSION = 1
 OPTIONS = ("lr", "eps", "weight_decay")
@@ -76,7 +77,7 @@ class MeZOLog(NamedTuple):
         return cls(start, end, trained, steps, options)
 
 
-def _run_lengths(counts: list[int]) -> Any:
+def _run_lengths(counts: list[int]) -> NDArray[np.int64]:
     """Pairs of a count and how many times in a row it stands there."""
     edges = [i for i in range(len(counts)) if i == 0 or counts[i] != counts[i - 1]]
     stops = [*edges[1:], len(counts)]
@@ -97,7 +98,7 @@ class Recorder:
     def add(
         self,
         trained: Iterable[int],
-        groups: list[dict[str, Any]],
+        groups: list[Group],
         pairs: list[tuple[int, float, float]],
     ) -> None:
         """One step, after its move."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import ParamsT
 
 from ...parts.warn import warn
 from .mezo import MeZO
 from .mezo_log import OPTIONS, MeZOLog, fingerprint
 
 
-def replay(params: nn.Module | Iterable[Any], log: MeZOLog | str | os.PathLike[str]) -> None:
+def replay(params: nn.Module | ParamsT, log: MeZOLog | str | os.PathLike[str]) -> None:
     """Repeat a run of `MeZO` on the parameters it began with, without evaluating anything.
 
     Gives the trained weights to the bit on the machine of the run and where else the same torch

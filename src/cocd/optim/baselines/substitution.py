@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ...objective.registry import Args, Function, Kwargs
+
 # They read what the substitute shares with the parameter, or who the parameter is.
 _SHARED = frozenset(
     getattr(Tensor, name)
@@ -50,8 +52,8 @@ class Substitution(TorchFunctionMode):
         self._kept: dict[int, Tensor] = {}  # oldest first
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Call `func` with substitutes."""
         kwargs = kwargs or {}
         if func in _SHARED:
@@ -70,7 +72,7 @@ class Substitution(TorchFunctionMode):
             return type(value)(self._exchange(entry) for entry in value)
         return value
 
-    def _concerns(self, entry: Any) -> bool:
+    def _concerns(self, entry: object) -> bool:
         return id(entry) in self._tensors or type(entry) in (tuple, list)
 
     def _of(self, tensor: Tensor) -> Tensor:
@@ -83,7 +85,7 @@ class Substitution(TorchFunctionMode):
             self._kept[key] = self._substitute(tensor)
         return self._kept[key]
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Leave; nothing is kept."""
         self._kept.clear()
         super().__exit__(*exception)  # type: ignore[no-untyped-call]

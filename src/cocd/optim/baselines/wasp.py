@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from ...basis import KINDS, Basis, named
 from ...errors import NonFiniteLoss
@@ -16,7 +17,7 @@ from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.restore import restored
 from ...parts.stop import agrees
-from ...parts.types import State
+from ...parts.types import Modules, State
 from ...parts.update import decay_weights
 from ...parts.validation import check_choice, check_count
 from ..base import ZerothOrder
@@ -69,7 +70,7 @@ class WASP(ZerothOrder):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         *,
         eps: float = 1e-2,
@@ -78,7 +79,7 @@ class WASP(ZerothOrder):
         compute_budget: int | None = None,
         weight_decay: float = 0.0,
         nonfinite: str = "skip",
-        modules: Any = None,
+        modules: Modules = None,
         seed: int = 0,
     ) -> None:
         if not (isfinite(eps) and eps > 0):
