@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
 from ..objective.batched import call_model
+from ..objective.protocol import LossFunction, LossValue
 from ..objective.stacking import quiet
 from .chain import Chains, Step
 from .flow import Flow
@@ -31,11 +31,11 @@ class Batch:
     """The model on one batch, recorded once and replayed with nudges."""
 
     model: nn.Module
-    loss_fn: Any
+    loss_fn: LossFunction
     contributions: Contributions
     parameters: Mapping[str, Tensor]
-    inputs: Any
-    target: Any
+    inputs: object
+    target: object
     rewind: Callable[[], None] = lambda: None  # random numbers and buffers, before each pass
     stackable: bool = True  # until torch.func.vmap was seen to fail
     why: str = ""
@@ -46,7 +46,7 @@ class Batch:
     dtypes: set[torch.dtype] = field(init=False)  # of output and loss
     _factor: float = 1.0
 
-    def record(self) -> Any:
+    def record(self) -> LossValue:
         """A pass; gives the loss as `loss_fn` does. The first one, unperturbed, is kept."""
         recording = Tape(self.parameters)
         first = not hasattr(self, "recording")

@@ -6,17 +6,17 @@ unperturbed pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..objective.registry import Function
 from .flow import Flow, pool_options, rises
-from .rules import RULES
+from .rules import RULES, Named
 from .tape import POOLS, Tape, TapeCall
 
 _PER_SAMPLE = {
@@ -74,7 +74,7 @@ class Chains:
             return None
         if output._version or not output.dim() or call.output.shape[:1] != output.shape[:1]:
             return None  # written to in place: what it was is gone
-        step, rest = _step(call, output), self.behind(call.output)
+        step, rest = _step(call, output, call.output), self.behind(call.output)
         if step is None or rest is None:
             return None
         if step.kind == "monotone" and rest and rest[0].kind == "pool":
@@ -89,8 +89,8 @@ def _pool_first(f: Step, pool: Step) -> list[Step]:
     return [replace(pool, base=f.base, out=kept), replace(f, base=kept, out=pool.out)]
 
 
-def _step(call: TapeCall, x: Tensor) -> Step | None:
-    function, out = call.function, call.output
+def _step(call: TapeCall, x: Tensor, out: Tensor) -> Step | None:
+    function = call.function
     if call.noise is not None:
         return Step("other", x, out, partial(_masked, call.noise))
     if rises(function) is not None:
@@ -157,7 +157,7 @@ def _masked(noise: Tensor, values: Tensor) -> Tensor:
     return (values.view(-1, *noise.shape) * noise).view(values.shape)
 
 
-def _convolution(function: Any, named: dict[str, Any], x: Tensor, out: Tensor) -> Step:
+def _convolution(function: Function, named: Named, x: Tensor, out: Tensor) -> Step:
     padding = local(named, x)
     rest = {name: value for name, value in named.items() if name != "input"}
     return Step(
@@ -166,10 +166,10 @@ def _convolution(function: Any, named: dict[str, Any], x: Tensor, out: Tensor) -
     )  # fmt: skip
 
 
-def local(named: Mapping[str, Any], x: Tensor) -> tuple[int, int] | None:
+def local(named: Named, x: Tensor) -> tuple[int, int] | None:
     """The padding of a convolution that goes over every position of a map, or None."""
 
-    def pair(value: Any) -> tuple[int, int]:
+    def pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
         return (value, value) if isinstance(value, int) else tuple(value) * (2 // len(value))
 
     kernel, padding = named["weight"].shape[2:], named.get("padding", 0)
@@ -181,4 +181,5 @@ def local(named: Mapping[str, Any], x: Tensor) -> tuple[int, int] | None:
         return 0, 0
     if padding == "same":
         return (kernel[0] // 2, kernel[1] // 2) if all(k % 2 for k in kernel) else None
-    return pair(padding)
+    top, left = pair(padding)
+    return top, left

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..objective.registry import Function, Kwargs
 from .tape import POOLS, Site, Tape, TapeCall, _flat
 
-_ELEMENTWISE: dict[Any, bool] = {}  # function -> is it non-decreasing?
+_ELEMENTWISE: dict[Function, bool] = {}  # function -> is it non-decreasing?
 for _name in ("relu", "tanh", "sigmoid", "selu", "elu", "softplus", "hardtanh", "relu6",
               "leaky_relu", "hardsigmoid", "softsign", "silu", "gelu", "mish", "hardswish",
               "logsigmoid", "celu", "sin", "cos", "square", "abs"):  # fmt: skip
@@ -49,7 +48,7 @@ class Flow:
     def call_of(self, site: Site) -> TapeCall:
         return self._made[id(site)]
 
-    def next(self, output: Any) -> TapeCall | None:
+    def next(self, output: object) -> TapeCall | None:
         """The only call that reads it, whose only changing input it is."""
         readers = self._readers.get(id(output), [])
         return readers[0] if len(readers) == 1 else None
@@ -59,7 +58,7 @@ class Flow:
 
         No other position has a slope. None where there is no such pooling.
         """
-        output: Any = site.output
+        output: object = site.output
         while (call := self.next(output)) is not None:
             if call.function in POOLS:
                 options = pool_options(call)
@@ -77,13 +76,13 @@ class Flow:
         return None
 
 
-def pool_options(call: TapeCall) -> dict[str, Any]:
+def pool_options(call: TapeCall) -> Kwargs:
     """The arguments of a max-pooling by name."""
     names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
     named = {"stride": None, **dict(zip(names, call.args, strict=False)), **call.kwargs}
     return named
 
 
-def rises(function: Any) -> bool | None:
+def rises(function: Function) -> bool | None:
     """Is the function elementwise and non-decreasing? None if it is not elementwise."""
     return _ELEMENTWISE.get(function)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,9 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn.modules.loss import _Loss
+
+from ..objective.protocol import LossFunction
+from ..objective.registry import Args, Function, Kwargs
+
+SampleLosses = Callable[..., Tensor]  # of an output and a target: the loss of each sample
 
 _BY_LABELS = (F.cross_entropy, F.nll_loss)
-_FUNCTIONS: dict[type[nn.Module], Any] = {
+_FUNCTIONS: dict[type[nn.Module], Function] = {
     nn.MSELoss: F.mse_loss,
     nn.L1Loss: F.l1_loss,
     nn.HuberLoss: F.huber_loss,
@@ -48,19 +54,21 @@ class Contributions:
         return found
 
 
-def contributions(loss_fn: Any, sample_losses: Any = None) -> Contributions:
+def contributions(
+    loss_fn: LossFunction, sample_losses: SampleLosses | None = None
+) -> Contributions:
     """What each sample contributes to ``loss_fn(output, target)``, as far as it can be known.
 
     The result raises `ValueError` when called, where the loss is not a mean or a sum.
     """
     if sample_losses is not None:
         return Averaged(sample_losses, loss_fn)
-    options: dict[str, Any] = {}
-    function = loss_fn
+    options: Kwargs = {}
+    function: Function = loss_fn
     while isinstance(function, partial) and not function.args:
         options, function = {**function.keywords, **options}, function.func
     reduction = options.pop("reduction", None)
-    if type(function) in _FUNCTIONS and not options:
+    if isinstance(function, _Loss) and type(function) in _FUNCTIONS and not options:
         module, function = function, _FUNCTIONS[type(function)]
         options = {k: v for k, v in vars(module).items() if k in _OPTIONS}
         options |= {k: v for k, v in module._buffers.items() if k in _OPTIONS}
@@ -72,7 +80,7 @@ def contributions(loss_fn: Any, sample_losses: Any = None) -> Contributions:
     return Intercepted(loss_fn)
 
 
-def _takes_reduction(loss_fn: Any) -> bool:
+def _takes_reduction(loss_fn: LossFunction) -> bool:
     try:
         return "reduction" in inspect.signature(loss_fn).parameters
     except (TypeError, ValueError):
@@ -83,17 +91,17 @@ def _takes_reduction(loss_fn: Any) -> bool:
 class Standard(Contributions):
     """Of one of torch's losses; the mean over labels is weighted by class and leaves some out."""
 
-    function: Any
-    options: dict[str, Any]
+    function: Function
+    options: Kwargs
     reduction: str
 
-    def __call__(self, output: Tensor, target: Any) -> Tensor:
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
         each: Tensor = self.function(output, target, reduction="none", **self.options)
         if each.dim() == 0:
             raise ValueError(f"the loss of a single unbatched sample has no units; {_REMEDY}")
         return _per_sample(each.to(torch.float64)) / self._divisor(output, target, each.numel())
 
-    def stacked(self, output: Tensor, target: Any) -> Tensor:
+    def stacked(self, output: Tensor, target: Tensor) -> Tensor:
         K = len(output)
         again = target.repeat(K, *[1] * (target.dim() - 1))
         each = self.function(output.flatten(0, 1), again, reduction="none", **self.options)
@@ -124,10 +132,10 @@ def _per_sample(each: Tensor) -> Tensor:
 class Averaged(Contributions):
     """Of losses whose mean or sum is what `loss_fn` gives."""
 
-    of_samples: Any
-    loss_fn: Any
+    of_samples: Callable[..., object]
+    loss_fn: LossFunction
 
-    def __call__(self, output: Any, target: Any) -> Tensor:
+    def __call__(self, output: object, target: object) -> Tensor:
         each = self.of_samples(output, target)
         if not isinstance(each, Tensor) or each.dim() == 0:
             raise ValueError(f"sample_losses must return a loss for each sample; {_REMEDY}")
@@ -139,9 +147,9 @@ class Averaged(Contributions):
 class Intercepted(Contributions):
     """Of a function of one's own that returns what one of torch's losses gives it."""
 
-    loss_fn: Any
+    loss_fn: LossFunction
 
-    def __call__(self, output: Any, target: Any) -> Tensor:
+    def __call__(self, output: object, target: object) -> Tensor:
         watch = _Watch()
         with watch:
             value = self.loss_fn(output, target)
@@ -162,13 +170,13 @@ class _Watch(torch.overrides.TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
-        self.value: Any = None
+        self.last: tuple[Function, Args, Kwargs] | None = None
+        self.value: Tensor | None = None
         self.version = 0  # of the value, to notice if it is written to later
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         out = func(*args, **(kwargs or {}))
         if func in _FUNCTIONS.values():
             self.last, self.value = (func, args, kwargs or {}), out

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..objective.registry import Function
 
 State = tuple[Tensor, ...]
 
@@ -43,13 +42,13 @@ def _linear(x: Tensor, weights: tuple[Tensor, ...], which: int) -> Tensor:
     return F.linear(x, weights[which], weights[which + 2] if len(weights) > 2 else None)
 
 
-def _unrolled(cell: Callable[..., Any], parts: int) -> Callable[..., Any]:
+def _unrolled(cell: Function, parts: int) -> Function:
     """A whole layer of such cells, called as torch calls its own."""
 
     def forward(
-        x: Tensor, initial: Any, weights: list[Tensor], has_biases: bool, layers: int,
+        x: Tensor, initial: Tensor | State, weights: list[Tensor], has_biases: bool, layers: int,
         dropout: float, train: bool, bidirectional: bool, batch_first: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> State:  # fmt: skip
         if not isinstance(has_biases, bool):
             raise NotImplementedError("packed sequences have no unit rule; pad them instead")
         states = list(initial) if parts == 2 else [initial]
@@ -61,11 +60,11 @@ def _unrolled(cell: Callable[..., Any], parts: int) -> Callable[..., Any]:
             for side in range(directions):
                 at = layer * directions + side
                 own = weights[at * each : (at + 1) * each]
-                state: Any = tuple(s[at] for s in states)
+                state: State = tuple(s[at] for s in states)
                 steps = []
                 for step in x.unbind(0) if not side else x.flip(0).unbind(0):
-                    state = cell(step, state if parts == 2 else state[0], *own)
-                    state = state if parts == 2 else (state,)
+                    found = cell(step, state if parts == 2 else state[0], *own)
+                    state = found if parts == 2 else (found,)
                     steps.append(state[0])
                 last.append(state)
                 sides.append(torch.stack(steps if not side else steps[::-1]))
@@ -78,7 +77,7 @@ def _unrolled(cell: Callable[..., Any], parts: int) -> Callable[..., Any]:
     return forward
 
 
-UNROLLED: dict[Any, Callable[..., Any]] = {
+UNROLLED: dict[Function, Function] = {
     torch.lstm: _unrolled(lstm_cell, 2),
     torch.gru: _unrolled(gru_cell, 1),
     torch.rnn_tanh: _unrolled(rnn_tanh_cell, 1),

@@ -7,7 +7,7 @@ parameter or with a view of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..objective.registry import Args, Function, Kwargs
+
+Named = Mapping[str, Any]  # the arguments of a call by name
+
 # Arguments by name, slopes of the output -> slopes of the parameters, by argument name.
-Slopes = Callable[[Mapping[str, Any], Tensor], dict[str, Tensor]]
-Effects = Callable[[Mapping[str, Any]], dict[str, Tensor]]
-Normal = Callable[[Mapping[str, Any]], Tensor]
+Slopes = Callable[[Named, Tensor], dict[str, Tensor]]
+Effects = Callable[[Named], dict[str, Tensor]]
+Normal = Callable[[Named], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,16 +37,16 @@ class UnitRule:
     # Where a parameter has one number for each unit: how the output changes with it.
     effects: Effects | None = None
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, args: Args, kwargs: Mapping[str, object]) -> Kwargs:
         """The arguments by name."""
         return {**dict(zip(self.arguments, args, strict=False)), **kwargs}
 
 
-RULES: dict[Any, UnitRule] = {}
+RULES: dict[Function, UnitRule] = {}
 
 
 def unit(
-    *targets: Any,
+    *targets: Function,
     arguments: str,
     parameters: Mapping[str, int],
     dim: int = -1,
@@ -86,7 +90,7 @@ def summed_to(slopes: Tensor, shape: torch.Size) -> Tensor:
 
 
 @unit(F.linear, arguments="input weight bias", parameters={"weight": 0, "bias": 0})
-def _linear(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _linear(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     d, x = slopes.flatten(0, -2), call["input"].flatten(0, -2)
     return {"weight": d.T @ x, "bias": d.sum(0)}
 
@@ -95,7 +99,7 @@ def _linear(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
     torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm,
     arguments="input other", parameters={"other": 1},
 )  # fmt: skip
-def _matmul(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _matmul(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     x, other = call["input"], call["other"]
     if other.dim() != 2:
         raise NotImplementedError
@@ -106,7 +110,7 @@ def _matmul(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
     F.bilinear, torch.bilinear,
     arguments="input1 input2 weight bias", parameters={"weight": 0, "bias": 0},
 )  # fmt: skip
-def _bilinear(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _bilinear(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     d, x, y = (t.flatten(0, -2) for t in (slopes, call["input1"], call["input2"]))
     return {"weight": torch.einsum("nu,ni,nj->uij", d, x, y), "bias": d.sum(0)}
 
@@ -116,7 +120,7 @@ def _bilinear(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
     arguments="input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
     parameters={"weight": 1},
 )
-def _embedding(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _embedding(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     index, padding = call["input"].flatten(), call.get("padding_idx")
     d = slopes.flatten(0, -2)
     if padding is not None:  # torch gives its row no gradient
@@ -129,11 +133,11 @@ def _embedding(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
 _CONV = "input weight bias stride padding dilation groups"
 
 
-def _each(value: Any, n: int) -> tuple[int, ...]:
+def _each(value: int | Sequence[int], n: int) -> tuple[int, ...]:
     return (value,) * n if isinstance(value, int) else tuple(value) * (n // len(tuple(value)))
 
 
-def padded(call: Mapping[str, Any]) -> Tensor:
+def padded(call: Named) -> Tensor:
     """The input of a convolution with its zeros around it."""
     x, kernel = call["input"], call["weight"].shape[2:]
     n = len(kernel)
@@ -148,7 +152,7 @@ def padded(call: Mapping[str, Any]) -> Tensor:
     return F.pad(x, sides) if any(sides) else x
 
 
-def windows(call: Mapping[str, Any]) -> Tensor:
+def windows(call: Named) -> Tensor:
     """(N, channels, *positions, *kernel): what each position of a convolution's output reads."""
     kernel = call["weight"].shape[2:]
     return _windows(
@@ -176,7 +180,7 @@ def _correlated(slopes: Tensor, seen: Tensor, groups: int) -> Tensor:
 
 @unit(torch.conv1d, torch.conv2d, torch.conv3d, arguments=_CONV,
       parameters={"weight": 0, "bias": 0}, dim=1)  # fmt: skip
-def _conv(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _conv(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     found = _correlated(slopes, windows(call), call.get("groups", 1))
     return {"weight": found, "bias": slopes.transpose(0, 1).flatten(1).sum(1)}
 
@@ -184,7 +188,7 @@ def _conv(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
 @unit(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
       arguments="input weight bias stride padding output_padding groups dilation",
       parameters={"weight": 1, "bias": 0}, dim=1)  # fmt: skip
-def _conv_transposed(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _conv_transposed(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     """Its transpose is a convolution of the slopes: the two change places."""
     kernel, groups = call["weight"].shape[2:], call.get("groups", 1)
     n = len(kernel)
@@ -203,20 +207,20 @@ def _conv_transposed(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tenso
 # --- normalisation ----------------------------------------------------------------------------
 
 
-def affine(*targets: Any, arguments: str, dim: int = -1) -> Callable[[Normal], Normal]:
+def affine(*targets: Function, arguments: str, dim: int = -1) -> Callable[[Normal], Normal]:
     """Register a normalisation with a scale and a shift for each unit.
 
     The rule gives the normalised input, before both.
     """
 
     def register(normal: Normal) -> Normal:
-        def effects(call: Mapping[str, Any]) -> dict[str, Tensor]:
+        def effects(call: Named) -> dict[str, Tensor]:
             found = normal(call)
             return {"weight": found, "bias": torch.ones_like(found)}
 
         @unit(*targets, arguments=arguments, parameters={"weight": -1, "bias": -1}, dim=dim,
               effects=effects)  # fmt: skip
-        def slopes(call: Mapping[str, Any], d: Tensor) -> dict[str, Tensor]:
+        def slopes(call: Named, d: Tensor) -> dict[str, Tensor]:
             shape = torch.Size(call.get("normalized_shape", (d.shape[dim],)))
             other = d.dim() - 1 if dim == -1 else dim
             return {
@@ -230,17 +234,17 @@ def affine(*targets: Any, arguments: str, dim: int = -1) -> Callable[[Normal], N
 
 
 @affine(F.layer_norm, arguments="input normalized_shape weight bias eps")
-def _layer_norm(call: Mapping[str, Any]) -> Tensor:
+def _layer_norm(call: Named) -> Tensor:
     return F.layer_norm(call["input"], call["normalized_shape"], eps=call.get("eps", 1e-5))
 
 
 @affine(F.rms_norm, arguments="input normalized_shape weight eps")
-def _rms_norm(call: Mapping[str, Any]) -> Tensor:
+def _rms_norm(call: Named) -> Tensor:
     return F.rms_norm(call["input"], call["normalized_shape"], eps=call.get("eps"))
 
 
 @affine(F.group_norm, arguments="input num_groups weight bias eps", dim=1)
-def _group_norm(call: Mapping[str, Any]) -> Tensor:
+def _group_norm(call: Named) -> Tensor:
     return F.group_norm(call["input"], call["num_groups"], eps=call.get("eps", 1e-5))
 
 
@@ -248,7 +252,7 @@ def _group_norm(call: Mapping[str, Any]) -> Tensor:
     F.instance_norm, dim=1,
     arguments="input running_mean running_var weight bias use_input_stats momentum eps",
 )  # fmt: skip
-def _instance_norm(call: Mapping[str, Any]) -> Tensor:
+def _instance_norm(call: Named) -> Tensor:
     if not call.get("use_input_stats", True):
         raise NotImplementedError
     return F.instance_norm(call["input"], eps=call.get("eps", 1e-5))
@@ -258,7 +262,7 @@ def _instance_norm(call: Mapping[str, Any]) -> Tensor:
     F.batch_norm, dim=1,
     arguments="input running_mean running_var weight bias training momentum eps",
 )  # fmt: skip
-def _batch_norm(call: Mapping[str, Any]) -> Tensor:
+def _batch_norm(call: Named) -> Tensor:
     training, eps = call.get("training", False), call.get("eps", 1e-5)
     mean, var = (None, None) if training else (call["running_mean"], call["running_var"])
     return F.batch_norm(call["input"], mean, var, None, None, training, 0.0, eps)
@@ -268,7 +272,7 @@ def _batch_norm(call: Mapping[str, Any]) -> Tensor:
 
 
 @unit(F.prelu, torch.prelu, arguments="input weight", parameters={"weight": 0}, dim=1)
-def _prelu(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _prelu(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     found = slopes * call["input"].clamp(max=0)
     channels = found.transpose(0, 1).flatten(1).sum(1) if found.dim() > 1 else found
     return {"weight": channels if len(call["weight"]) > 1 else channels.sum().view(1)}
@@ -278,7 +282,7 @@ def _prelu(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
     torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__,
     arguments="input other alpha", parameters={"input": -1, "other": -1},
 )  # fmt: skip
-def _add(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _add(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     if call.get("alpha", 1) != 1:
         raise NotImplementedError
     return {
@@ -292,7 +296,7 @@ def _add(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
     torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__,
     arguments="input other", parameters={"input": -1, "other": -1},
 )  # fmt: skip
-def _mul(call: Mapping[str, Any], slopes: Tensor) -> dict[str, Tensor]:
+def _mul(call: Named, slopes: Tensor) -> dict[str, Tensor]:
     one, two = call["input"], call["other"]
     if not (isinstance(one, Tensor) and isinstance(two, Tensor)):
         raise NotImplementedError

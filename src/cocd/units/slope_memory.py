@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class SlopeMemory:
         self.held = kept
 
     def write(
-        self, groups: Iterable[Layer | str], parameters: Mapping[str, Tensor], whole: Any
+        self, groups: Iterable[Layer | str], parameters: Mapping[str, Tensor], whole: Container[str]
     ) -> None:
         """The sum over all uses, in ``p.grad``; parameters in `whole` are probed as weights."""
         for tensor in parameters.values():

@@ -7,9 +7,8 @@ it is written, and is gone when the ``with`` block is left.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +16,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from ..objective.registry import Args, Function, Kwargs
 from .recurrent import UNROLLED
-from .rules import RULES, UnitRule
+from .rules import RULES, Named, UnitRule
 
-_DROPOUTS: dict[Any, str] = {
+_DROPOUTS: dict[Function, str] = {
     F.dropout: "input p training inplace",
     torch.dropout: "input p training",
     F.dropout1d: "input p training inplace",
@@ -37,11 +37,11 @@ _ATTENTION = types.FunctionType(
     argdefs=F.multi_head_attention_forward.__defaults__,
 )
 POOLS = {F.max_pool1d: 1, F.max_pool2d: 2, F.max_pool3d: 3}  # and their dimensions
-_OPENED: dict[Any, Callable[..., Any]] = {F.multi_head_attention_forward: _ATTENTION, **UNROLLED}
+_OPENED: dict[Function, Function] = {F.multi_head_attention_forward: _ATTENTION, **UNROLLED}
 
 
 # x += y binds x again: a stack of nudged values may not be written into one of plain values.
-_REBOUND: dict[Any, Any] = {
+_REBOUND: dict[Function, Function] = {
     getattr(Tensor, f"__i{name}__"): getattr(Tensor, f"__{name}__")
     for name in ("add", "sub", "mul", "truediv")
 }
@@ -61,7 +61,7 @@ class Parameter:
         return tensor.as_strided(self.shape, self.stride, self.offset)
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.name, self.shape, self.stride, self.offset)
 
 
@@ -69,11 +69,11 @@ class Parameter:
 class Site:
     """One call whose output depends on parameters by a rule."""
 
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    function: Function
+    args: Args
+    kwargs: Named
     rule: UnitRule
-    arguments: dict[str, Any]
+    arguments: Kwargs
     parameters: dict[str, Parameter]
     output: Tensor
     scale: float  # root mean square of the output
@@ -116,10 +116,10 @@ class Site:
 class TapeCall:
     """Any other call, to see how one tensor becomes the next."""
 
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    output: Any
+    function: Function
+    args: Args
+    kwargs: Named
+    output: object
     site: Site | None = None
     noise: Tensor | None = None  # of a dropout
     winners: Tensor | None = None  # of a max-pooling
@@ -129,8 +129,8 @@ class _Walk(TorchFunctionMode):
     """What recording and replaying have in common: which calls are opened and which matter."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if _hashable(func) and func in _OPENED:
             try:
@@ -147,19 +147,17 @@ class _Walk(TorchFunctionMode):
             return self.other(func, args, kwargs)
         return self.ruled(func, rule, args, kwargs)
 
-    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+    def dropout(self, func: Function, named: Kwargs) -> Tensor:
         raise NotImplementedError
 
-    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def other(self, func: Function, args: Args, kwargs: Named) -> object:
         raise NotImplementedError
 
-    def ruled(
-        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def ruled(self, func: Function, rule: UnitRule, args: Args, kwargs: Named) -> object:
         raise NotImplementedError
 
 
-def _hashable(func: Any) -> bool:
+def _hashable(func: object) -> bool:
     try:
         hash(func)
     except TypeError:
@@ -167,7 +165,7 @@ def _hashable(func: Any) -> bool:
     return True
 
 
-def normalises_batch(func: Any, named: Mapping[str, Any]) -> bool:
+def normalises_batch(func: Function, named: Named) -> bool:
     """Is this a batch norm that takes the statistics of the batch?"""
     return func is F.batch_norm and bool(named.get("training"))
 
@@ -180,13 +178,13 @@ class Tape(_Walk):
         self._names = {id(p): name for name, p in parameters.items()}
         self.sites: list[Site] = []
         self.calls: list[TapeCall] = []
-        self.output: Any = None  # of the model
+        self.output: object = None  # of the model
         self.noise: list[Tensor] = []
         self._overwritten: dict[int, Tensor] = {}  # storages that a dropout in place writes to
         self.seen: set[str] = set()
         self.without_rule: dict[str, str] = {}  # parameter -> the call that has none
 
-    def parameter(self, value: Any) -> Parameter | None:
+    def parameter(self, value: object) -> Parameter | None:
         """The trainable parameter that this is, or that it is a view of."""
         if not isinstance(value, Tensor):
             return None
@@ -197,7 +195,7 @@ class Tape(_Walk):
         offset = int(value.storage_offset()) - int(whole.storage_offset())
         return Parameter(name, tuple(value.shape), value.stride(), offset)
 
-    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+    def dropout(self, func: Function, named: Kwargs) -> Tensor:
         x = named.pop("input")
         inplace = named.pop("inplace", False)
         named["training"] = True
@@ -219,7 +217,7 @@ class Tape(_Walk):
             self._overwritten[x.untyped_storage().data_ptr()] = x
         return out
 
-    def _refuse_overwritten(self, *values: Any) -> None:
+    def _refuse_overwritten(self, *values: object) -> None:
         if self._overwritten and any(
             isinstance(t, Tensor) and t.untyped_storage().data_ptr() in self._overwritten
             for t in _flat(values)
@@ -229,12 +227,12 @@ class Tape(_Walk):
                 "probes do not follow; use inplace=False and the dropout's output"
             )
 
-    def finish(self, output: Any) -> None:
+    def finish(self, output: object) -> None:
         """The pass has been made, with this output."""
         self._refuse_overwritten(*tree_leaves(output))
         self.output = output
 
-    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def other(self, func: Function, args: Args, kwargs: Named) -> object:
         self._refuse_overwritten(args, tuple(kwargs.values()))
         if func in POOLS and not kwargs.get("return_indices") and len(args) < 7:
             out, winners = func(*args, **{**kwargs, "return_indices": True})
@@ -244,7 +242,7 @@ class Tape(_Walk):
         self._note(func, args, kwargs, out)
         return out
 
-    def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+    def _note(self, func: Function, args: Args, kwargs: Named, out: object) -> None:
         if not any(isinstance(t, Tensor) for t in _flat(out)):
             return  # a size, a flag
         self.calls.append(TapeCall(func, args, kwargs, out))
@@ -256,9 +254,7 @@ class Tape(_Walk):
                     name = getattr(func, "__name__", str(func))
                     self.without_rule.setdefault(found.name, f"no unit rule for {name}")
 
-    def ruled(
-        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def ruled(self, func: Function, rule: UnitRule, args: Args, kwargs: Named) -> object:
         named = rule.bind(args, kwargs)
         parameters = {n: p for n in rule.parameters if (p := self.parameter(named.get(n)))}
         batch = normalises_batch(func, named)
@@ -284,7 +280,7 @@ def _statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return mean, (var + eps).rsqrt()
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat(value: object) -> list[object]:
     if isinstance(value, (tuple, list)):
         return [leaf for item in value for leaf in _flat(item)]
     return [value]
@@ -322,7 +318,7 @@ class Replay(_Walk):
         self._site = self._noise = 0
         self.pulled: Tensor | float = 0.0  # per sample
 
-    def dropout(self, func: Any, named: dict[str, Any]) -> Tensor:
+    def dropout(self, func: Function, named: Kwargs) -> Tensor:
         mask = self._next_noise()
         if func in (F.alpha_dropout, F.feature_alpha_dropout):
             shifted: Tensor = named["input"] * mask + self._next_noise()
@@ -336,16 +332,14 @@ class Replay(_Walk):
             raise Diverged("more dropouts than when it was recorded")
         return self._recording.noise[self._noise - 1]
 
-    def other(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def other(self, func: Function, args: Args, kwargs: Named) -> object:
         if kwargs.get("inplace"):  # what is kept of the recording must not be written to
             kwargs = {**kwargs, "inplace": False}
         return (
             _REBOUND.get(func, func)(*args, **kwargs) if _hashable(func) else func(*args, **kwargs)
         )
 
-    def ruled(
-        self, func: Any, rule: UnitRule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def ruled(self, func: Function, rule: UnitRule, args: Args, kwargs: Named) -> object:
         named = rule.bind(args, kwargs)
         batch = normalises_batch(func, named)
         recording = self._recording
@@ -364,7 +358,7 @@ class Replay(_Walk):
             out = out + nudge
         return out
 
-    def _normalise(self, site: Site, position: int, named: Mapping[str, Any]) -> Tensor:
+    def _normalise(self, site: Site, position: int, named: Named) -> Tensor:
         x = named["input"]
         pull = self._nudges.pulls.get(position)
         if pull is not None:
@@ -378,6 +372,6 @@ class Replay(_Walk):
             raise Diverged("fewer calls than when it was recorded")
 
 
-def modules_of(*candidates: Any) -> list[nn.Module]:
+def modules_of(*candidates: object) -> list[nn.Module]:
     """Those that are modules, whose buffers an evaluation may change."""
     return [c for c in candidates if isinstance(c, nn.Module)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import cos, pi
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
-from ..parts.types import State
+from ..objective.protocol import LossT
+from ..objective.traced import Objective
+from ..parts.types import Group, State
 from ..parts.validation import check_count
 from .unit_gradient import UnitGradient
 
@@ -49,7 +52,12 @@ class UnitDescent(AdamW):
     """
 
     def __init__(
-        self, objective: Any, *, max_evaluations: int, weight_decay: float = 0.0, **probing: Any
+        self,
+        objective: Objective,
+        *,
+        max_evaluations: int,
+        weight_decay: float = 0.0,
+        **probing: Any,
     ) -> None:
         self.max_evaluations = check_count("max_evaluations", max_evaluations)
         unknown = set(probing) - _PROBING
@@ -70,7 +78,7 @@ class UnitDescent(AdamW):
         return self.gradient.evaluations
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe the loss of ``objective(x, y)``, move, and return the loss."""
         loss = self.gradient(closure)
         if not self._begun:
@@ -110,12 +118,12 @@ class UnitDescent(AdamW):
 _PROBING = {"eps", "difference", "positions", "seed", "sample_losses", "nonfinite"}
 
 
-def _groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+def _groups(model: torch.nn.Module) -> list[Group]:
     """A group for each parameter, with the size that its weights have at the start.
 
     Biases and the like, which often start at zero, go with the weight before them.
     """
-    groups: list[dict[str, Any]] = []
+    groups: list[Group] = []
     for parameter in model.parameters():
         if not parameter.requires_grad or not parameter.numel():
             continue

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..errors import NonFiniteLoss, NonFiniteWarning
+from ..objective.protocol import LossT
+from ..objective.traced import Objective
+from ..objective.traced_loss import TracedLoss
 from ..parts.evaluation import Evaluations
 from ..parts.types import State
 from ..parts.validation import (
@@ -22,7 +26,7 @@ from ..parts.validation import (
 from ..parts.warn import warn
 from .batch import Batch
 from .layers import Layer
-from .losses import contributions
+from .losses import SampleLosses, contributions
 from .probing import Probing, Pulls, pull
 from .slope_memory import Fresh, SlopeMemory
 from .verified import Verified
@@ -95,7 +99,7 @@ class UnitGradient:
 
     def __init__(
         self,
-        objective: Any,
+        objective: Objective,
         *,
         directions: int | None = None,
         compute_budget: int | None = None,
@@ -104,14 +108,14 @@ class UnitGradient:
         difference: str = "forward",
         positions: int = 1,
         seed: int = 0,
-        sample_losses: Any = None,
+        sample_losses: SampleLosses | None = None,
         nonfinite: str = "skip",
     ) -> None:
         if not hasattr(objective, "model") or not hasattr(objective, "loss_fn"):
             raise ValueError(
                 f"objective must be what cocd.trace(model, loss_fn) gives, got {objective!r}"
             )
-        self.objective: Any = objective
+        self.objective = objective
         self.directions = None if directions is None else check_count("directions", directions)
         self.compute_budget = (
             None if compute_budget is None else check_count("compute_budget", compute_budget)
@@ -136,10 +140,10 @@ class UnitGradient:
 
     # --- one call --------------------------------------------------------------------------------
 
-    def __call__(self, closure: Any) -> Any:
+    def __call__(self, closure: Callable[[], LossT] | None) -> LossT:
         """Probe, leave the slopes in ``p.grad`` and return the loss of ``objective(x, y)``."""
         objective = self.objective
-        if getattr(closure, "objective", None) is not self.objective:
+        if not isinstance(closure, TracedLoss) or closure.objective is not self.objective:
             raise ValueError(
                 f"closure must be objective(inputs, target) of this objective, got {closure!r}"
             )
@@ -181,7 +185,7 @@ class UnitGradient:
         keys = [g if isinstance(g, str) else g.key for g in found.groups]
         self._memory.remember(found.fresh, keys, self.decay)
         self._memory.write(found.groups, parameters, found.without)
-        return evaluate.first
+        return cast(LossT, evaluate.first)
 
     def _probe(self, batch: Batch, evaluate: Evaluations, loss: float) -> Found:
         probing = Probing(self.directions, self.eps, self.difference, self.positions)
