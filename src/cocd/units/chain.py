@@ -23,7 +23,7 @@ _PER_SAMPLE = {
     F.avg_pool2d, F.adaptive_avg_pool2d, F.layer_norm, F.group_norm, F.softmax, F.log_softmax,
     torch.softmax, torch.log_softmax, torch.avg_pool1d, F.rms_norm,
 }  # fmt: skip
-_TANH: set[Any] = {F.tanh, torch.tanh, torch.tanh_, torch.Tensor.tanh, torch.Tensor.tanh_}
+_TANH: set[Function] = {F.tanh, torch.tanh, torch.tanh_, torch.Tensor.tanh, torch.Tensor.tanh_}
 _RESHAPES = {torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape}
 
 
