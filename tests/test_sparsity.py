@@ -45,7 +45,7 @@ def test_it_costs_two_passes_a_direction_and_changes_nothing():
 def test_a_failure_restores_the_weights():
     model, _ = problem()
     before, losses = frozen(model.state_dict()), iter([1.0, float("nan")])
-    with pytest.raises(cocd.NonFiniteLoss, match="nothing has been changed"):
+    with pytest.raises(cocd.NonFiniteLoss, match="nothing has changed"):
         zo_grasp(lambda: next(losses), model.named_parameters(), sparsity=0.5)
     assert frozen(model.state_dict()) == before
 

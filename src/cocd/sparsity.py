@@ -105,5 +105,5 @@ def _gradient(
 
 def _finite(loss: float) -> float:
     if not isfinite(loss):
-        raise NonFiniteLoss(f"a loss is {loss}; nothing has been changed. A smaller step may help")
+        raise NonFiniteLoss(f"a loss is {loss}; nothing has changed. A smaller step may help")
     return loss

@@ -287,7 +287,9 @@ def test_a_state_without_a_budget_is_refused():
     saved = Training(same).run(10).optimizer.state_dict()
     del saved["state"]["cocd"]["budget"]
     found = Training(same)
-    with pytest.raises(ValueError, match="state_dict has no budget: it is not of an AutoCoCD of"):
+    with pytest.raises(
+        ValueError, match="state_dict has no budget: it was not saved by AutoCoCD of"
+    ):
         found.optimizer.load_state_dict(saved)
     found.run(3)
 

@@ -82,7 +82,7 @@ def test_bounds_are_kept_and_a_minimum_on_a_face_is_found():
 
 @pytest.mark.parametrize("option", [{"decay": 0.5}, {"memory_budget": 2}])
 def test_a_memory_needs_a_learning_rate(option):
-    with pytest.raises(ValueError, match="no option of method='auto'"):
+    with pytest.raises(ValueError, match="not an option of method='auto'"):
         cocd.minimize(rosenbrock, np.zeros(3), **option)
 
 

@@ -449,8 +449,8 @@ def test_damaged_states_are_refused():
         ([1.0], {"method": "cocd", "lr": 0.1, "nonfinite": "ignore"}, "nonfinite"),
         ([1.0], {"method": "cocd", "lr": 0.1, "rng": "seed"}, "rng"),
         ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(0, 1), (0, 1)]}, "bounds"),
-        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(2, 0)]}, "no interval"),
-        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(np.nan, 2)]}, "no interval"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(2, 0)]}, "not an interval"),
+        ([1.0], {"method": "cocd", "lr": 0.1, "bounds": [(np.nan, 2)]}, "not an interval"),
         ([3.0], {"method": "cocd", "lr": 0.1, "bounds": [(0, 1)]}, "x0 is outside"),
         ([3.0], {"method": "cocd", "lr": 0.1, "bounds": 7}, "bounds"),
         ([3.0], {"method": "cocd", "lr": 0.1, "bounds": Bounds([0, 0], [1, 1])}, "bounds"),
@@ -469,13 +469,16 @@ def test_limits_may_be_written_as_whole_floats():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"lr": 0.1}, r"lr=0.1 is no option of method='auto': use method='cocd'"),
+        ({"lr": 0.1}, r"lr=0.1 is not an option of method='auto': use method='cocd'"),
         ({"method": "cocd"}, "needs lr"),
         ({"method": "wasp"}, "method='wasp' needs lr"),
-        ({"method": "wasp", "lr": 0.1, "decay": 0.9}, "decay=0.9 is no option of method='wasp'"),
+        (
+            {"method": "wasp", "lr": 0.1, "decay": 0.9},
+            "decay=0.9 is not an option of method='wasp'",
+        ),
         ({"method": "wasp", "lr": 0.1, "basis": "sine"}, "basis must be"),
-        ({"basis": "hadamard"}, "no option of method='auto': use method='wasp'"),
-        ({"method": "cma", "eps": 0.1}, "eps=0.1 is no option of method='cma'"),
+        ({"basis": "hadamard"}, "not an option of method='auto': use method='wasp'"),
+        ({"method": "cma", "eps": 0.1}, "eps=0.1 is not an option of method='cma'"),
         ({"method": "adam"}, "method must be"),
     ],
 )

@@ -364,7 +364,7 @@ def test_conditions_that_are_not_met_are_named():
     steps(optimizer, closure, 9)
     optimizer.compute_budget = 5
     assert tracker.error(closure, L=1.0).caveats == (
-        "estimates are older than n / B gives: the budget changed, probes failed, or parameters "
+        "estimates are older than n / B steps: the budget changed, probes failed, or parameters "
         "were frozen for a time",
     )
 

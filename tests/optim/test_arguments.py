@@ -188,8 +188,8 @@ def test_the_budget_is_a_hundredth_of_all_coordinates_but_at_least_64_where_ther
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("epsilon", "'epsilon' is no option.*did you mean 'eps'"),
-        ("momentum", "'momentum' is no option of a parameter group of CoCD, which has lr, eps"),
+        ("epsilon", "'epsilon' is not an option.*did you mean 'eps'"),
+        ("momentum", "'momentum' is not an option of a parameter group of CoCD, which has lr, eps"),
     ],
 )
 def test_unknown_options_of_a_group_are_refused(option, sentence):

@@ -202,7 +202,7 @@ def test_what_explodes_is_put_back():
     with torch.no_grad():
         x += 1e3  # as if another part of the program had spoilt it
     spent = optimizer.evaluations
-    with pytest.warns(cocd.RestoreWarning, match="risen from .* put back"):
+    with pytest.warns(cocd.RestoreWarning, match="risen from .* restored"):
         optimizer.step(lambda: (x**2).sum() + 1)
     assert optimizer.evaluations - spent == 8 + 3 + 1  # at the copy, too
     for _ in range(2):

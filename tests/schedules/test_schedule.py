@@ -202,7 +202,7 @@ def test_every_coordinate_method_takes_a_schedule(make):
 
 def test_an_order_that_does_not_know_its_past_is_refused_with_a_small_memory():
     x = torch.zeros(6, requires_grad=True)
-    with pytest.raises(ValueError, match="Random does not; use memory_budget=None"):
+    with pytest.raises(ValueError, match="Random cannot; use memory_budget=None"):
         cocd.CoCD([x], 0.1, compute_budget=2, memory_budget=3, schedule=Random())
     with pytest.raises(ValueError, match="schedule must be a cocd"):
         cocd.CoCD([x], 0.1, compute_budget=2, schedule="cyclic")

@@ -41,7 +41,7 @@ def check(model, x, y, loss_fn=F.mse_loss):
 
 
 def refuse(model, x, y, match, loss_fn=F.mse_loss):
-    """A sentence, and nothing has been changed."""
+    """A sentence, and nothing has changed."""
     model = model.double()
     before = copy.deepcopy(model.state_dict())
     places = [p.data_ptr() for p in model.parameters()]

@@ -54,7 +54,7 @@ class Rollback:
         if not self.restored:
             warn(
                 f"the loss has risen from {self.lowest:.3g} (a running mean) to {loss:.3g}: "
-                "parameters from before are put back. This is said once; `restored` counts on. "
+                "earlier parameters are restored. Warns once; `restored` counts later ones. "
                 "After loading other weights build a new optimizer",
                 RestoreWarning,
             )

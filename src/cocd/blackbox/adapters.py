@@ -101,7 +101,9 @@ class Nevergrad:
     def ask(self) -> Candidate:
         """The next point; all of a batch may be out at the same time."""
         if not self._rows:
-            raise RuntimeError("tell the values of the points that are out before asking for more")
+            raise RuntimeError(
+                "all points of this batch are out; tell their values before asking for more"
+            )
         row = self._rows.popleft()
         self._out += 1
         return Candidate(self.search.ask()[row].reshape(self.search.x.shape), row)

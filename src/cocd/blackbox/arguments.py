@@ -71,7 +71,7 @@ def check_bounds(bounds: Bounds | None, x0: Vector, shape: tuple[int, ...]) -> B
     wrong = np.flatnonzero(~(lower <= upper))
     if len(wrong):
         i = wrong[0]
-        raise ValueError(f"bounds: ({lower[i]:g}, {upper[i]:g}) at position {i} is no interval")
+        raise ValueError(f"bounds: ({lower[i]:g}, {upper[i]:g}) at position {i} is not an interval")
     outside = np.flatnonzero((x0 < lower) | (x0 > upper))
     if len(outside):
         i = outside[0]
@@ -127,7 +127,7 @@ def check_settings(
         if value is not None and name not in OPTIONS[method]:
             other = next(m for m in ("cocd", "wasp") if name in OPTIONS[m])
             raise ValueError(
-                f"{name}={value!r} is no option of method={method!r}: use method={other!r}"
+                f"{name}={value!r} is not an option of method={method!r}: use method={other!r}"
             )
     if ftol is not None:
         # The words for a learning rate fit a tolerance: finite and not negative.

@@ -46,7 +46,7 @@ UNBOUNDED = 1e250  # below minus this there is no minimum that float64 could rea
 EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
 
 _LIMITS = (MAXFEV, MAXITER)
-_UNDER_WAY = "the search is under way"
+_UNDER_WAY = "the search is running"
 
 
 class AskTell:
@@ -87,8 +87,8 @@ class AskTell:
         box = check_bounds(bounds, start, self._shape)
         if box is not None and method == "wasp":
             raise ValueError(
-                "bounds are no option of method='wasp', whose probes move all coordinates at once: "
-                "use method='auto'"
+                "method='wasp' does not support bounds, because its probes move all "
+                "coordinates at once: use method='auto'"
             )
         options = check_settings(
             len(start),
@@ -187,7 +187,7 @@ class AskTell:
     def points(self) -> Points:
         """The same without a copy: to be read, row by row, and not to be written."""
         if self._phase is None:
-            raise ValueError(f"there is nothing to ask, the search is done: {self._message}")
+            raise ValueError(f"nothing left to ask, the search is done: {self._message}")
         self._asked = True
         return self._phase.points
 
@@ -207,7 +207,7 @@ class AskTell:
         if self._nonfinite == "raise" and not finite.all():
             raise NonFiniteLoss(
                 f"{np.sum(~finite)} of {len(new)} values are not finite, the first is "
-                f"{new[~finite][0]}; nothing has been changed"
+                f"{new[~finite][0]}; nothing has changed"
             )
         if phase.opening and not np.isfinite(new[rows == 0]).all():
             raise NonFiniteLoss(
@@ -245,7 +245,7 @@ class AskTell:
         try:
             self._rule.tell(phase.values)
         except NonFiniteLoss as error:
-            self._finish(STUCK, f"the method cannot go on: {error}")
+            self._finish(STUCK, f"the method cannot continue: {error}")
         else:
             self._begin(phase.points)
 

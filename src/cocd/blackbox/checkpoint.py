@@ -63,7 +63,7 @@ def load(path: Path) -> State:
     if version != _VERSION:
         raise ValueError(
             f"checkpoint {path} has version {version!r}, this release reads version {_VERSION}; "
-            "finish it with the release that wrote it, or delete it to start anew"
+            "finish it with the release that wrote it, or delete it to start over"
         )
     if not isinstance(state, dict):
         raise _damaged(path)
@@ -72,7 +72,8 @@ def load(path: Path) -> State:
 
 def _damaged(path: Path) -> ValueError:
     return ValueError(
-        f"checkpoint {path} is damaged or no checkpoint of cocd; delete it to start anew, or name "
+        f"checkpoint {path} is damaged or not a checkpoint of cocd; delete it to start over, "
+        "or name "
         "another file"
     )
 

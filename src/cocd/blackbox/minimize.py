@@ -246,7 +246,8 @@ class _Minimization:
             if why != self._unwritten:  # once, not every minute
                 self._unwritten = why
                 warn(
-                    f"checkpoint {self._path} cannot be written ({why}): the run goes on without",
+                    f"checkpoint {self._path} cannot be written ({why}): the run continues "
+                    "without one",
                     RuntimeWarning,
                 )
 
@@ -283,10 +284,10 @@ class _Minimization:
             self._answers.retried = int(state["retried"])
             self._answers.reasons = {str(why): int(k) for why, k in state["failures"].items()}
         except (KeyError, TypeError) as error:
-            raise ValueError(f"checkpoint {path} lacks {error}; delete it to start anew") from None
+            raise ValueError(f"checkpoint {path} lacks {error}; delete it to start over") from None
         except ValueError as error:
             raise ValueError(
-                f"checkpoint {path} cannot be continued: {error}; delete it or name another file"
+                f"checkpoint {path} cannot be resumed: {error}; delete it or name another file"
             ) from None
 
 
@@ -328,13 +329,13 @@ def scipy_method(
         )
     for name in ("jac", "hess", "hessp"):
         if callable(options.pop(name, None)):
-            warn(f"cocd does not use {name}: it evaluates fun alone", RuntimeWarning)
+            warn(f"cocd does not use {name}: it only evaluates fun", RuntimeWarning)
     options.pop("disp", None)
     if (tol := options.pop("tol", None)) is not None:
         options.setdefault("ftol", tol)
     unknown = sorted(set(options) - set(inspect.signature(minimize).parameters))
     if unknown:
-        raise ValueError(f"options: {', '.join(unknown)} is no option of cocd.minimize")
+        raise ValueError(f"options: {', '.join(unknown)} is not an option of cocd.minimize")
     callback = options.pop("callback", None)
     if callable(callback) and list(inspect.signature(callback).parameters) != [_BY_NAME]:
         options["callback"] = lambda result: callback(result.x)

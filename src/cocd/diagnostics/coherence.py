@@ -130,9 +130,9 @@ class Coherence:
         """
         self._follow()
         if self._observe not in self._optimizer._observers:
-            raise ValueError("error needs a tracker that watches: this one has been detached")
+            raise ValueError("error needs an attached tracker, and this one has been detached")
         if not self._x:
-            raise ValueError("error needs the point of a refresh: make a step first")
+            raise ValueError("error needs at least one step: make a step first")
         optimizer, before = self._optimizer, self.evaluations
         n, B, delta = self._layout.n, optimizer.compute_budget, self._longest_step()
         made = self._when[self._trainable()]

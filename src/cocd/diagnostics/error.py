@@ -119,7 +119,7 @@ def caveats(optimizer: CoordinateMethod, cold: int, lags: int, altered: bool) ->
         found.append(f"{cold} coordinates have not been estimated since the tracker was attached")
     elif lags > int(theory.error_bound(n, optimizer.compute_budget, 1.0, 1.0)):
         found.append(
-            "estimates are older than n / B gives: the budget changed, probes failed, or "
+            "estimates are older than n / B steps: the budget changed, probes failed, or "
             "parameters were frozen for a time"
         )
     return found

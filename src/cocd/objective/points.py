@@ -91,8 +91,8 @@ def losses_at(
         return loss, found
     objective._stackable = False
     warn(
-        "points that differ in all parameters cannot be evaluated at once and are evaluated one "
-        f"by one from now on: {problem}",
+        "points that differ in all parameters cannot be evaluated at once; they are evaluated "
+        f"one by one from now on: {problem}",
         EngineWarning,
     )
     return loss, None
@@ -153,8 +153,8 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
     if problem:
         objective._suffixes = False
         warn(
-            "what random directions change cannot be computed from the first moved layer on, and "
-            f"whole passes are made from now on: {problem}",
+            "random directions cannot be evaluated from the first moved layer on; whole "
+            f"passes are made from now on: {problem}",
             EngineWarning,
         )
     return actual

@@ -93,7 +93,7 @@ def over_probes(fn: Callable[[S], object], stacks: S, base: T, random: Tensor | 
             not isinstance(old, Tensor) and new != old
             for old, new in zip(expected, found, strict=True)
         ):
-            raise NotImplementedError("a probe changes something that is no tensor")
+            raise NotImplementedError("a probe changes something that is not a tensor")
         return [leaf for leaf in found if isinstance(leaf, Tensor)]
 
     results = iter(_at_once(tensors, stacks) if random is None else _each(tensors, stacks, random))

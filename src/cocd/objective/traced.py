@@ -319,7 +319,7 @@ class Objective(Generic[ValueT]):
         if why not in self._told:
             self._told.add(why)
             warn(
-                f"the model cannot be followed call by call: {why}. Every probe of it is a whole "
+                f"the model cannot be followed call by call: {why}. Every probe is a whole "
                 "pass from now on; to choose that without a warning, call cocd.trace with "
                 "engine='batched'",
                 EngineWarning,

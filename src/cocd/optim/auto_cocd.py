@@ -395,7 +395,8 @@ class AutoCoCD(CoordinateMethod):
         super()._check_snapshot(saved)
         if missing := [name for name in SAVED if name not in saved]:
             raise ValueError(
-                f"state_dict has no {', '.join(missing)}: it is not of an AutoCoCD of this release"
+                f"state_dict has no {', '.join(missing)}: it was not saved by AutoCoCD of this "
+                "release"
             )
         AutoConfig.from_state(saved["config"])
 

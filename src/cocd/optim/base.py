@@ -128,7 +128,7 @@ class ZerothOrder(Optimizer):
                 close = get_close_matches(name, self.defaults, 1)
                 meant = f"; did you mean {close[0]!r}?" if close else ""
                 raise ValueError(
-                    f"{name!r} is no option of a parameter group of {self._name}, which has "
+                    f"{name!r} is not an option of a parameter group of {self._name}, which has "
                     f"{', '.join(self.defaults)}{meant}"
                 )
 
@@ -211,11 +211,11 @@ class ZerothOrder(Optimizer):
         if not count:
             return
         if self.nonfinite == "raise":
-            raise NonFiniteLoss(f"{count} {what}; nothing has been changed")
+            raise NonFiniteLoss(f"{count} {what}; nothing has changed")
         if not self._warned:  # which may raise: before anything is counted
             warn(
-                f"{count} {what}: their estimates were not stored, older ones stay. This is said "
-                "once; `skipped` counts on. A smaller eps or lr may help; nonfinite='raise' stops",
+                f"{count} {what}: older estimates stay. Warns once; later ones are only "
+                "counted in `skipped`. A smaller eps or lr may help; nonfinite='raise' stops",
                 NonFiniteWarning,
             )
             self._warned = True

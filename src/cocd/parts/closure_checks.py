@@ -26,10 +26,10 @@ def check_repeats(evaluate: Evaluations, loss: float) -> None:
     allowed = _ROUNDING * max(unit, 1e-12) * max(abs(loss), abs(again))
     if isfinite(loss) and not abs(again - loss) <= allowed:
         warn(
-            f"the closure gives a loss of {loss:.6g} and then {again:.6g} at the same point, so "
-            "differences measure that and not the slope. Does it draw numbers that torch does not "
-            "know of (NumPy, random), take a new batch, or keep a state from call to call? Do that "
-            "once a step, outside of the closure",
+            f"the closure returns a loss of {loss:.6g} and then {again:.6g} at the same point, "
+            "so differences measure its noise, not the slope. Does it draw random numbers "
+            "outside torch (NumPy, random), take a new batch, or keep state between calls? Do "
+            "that once per step, outside the closure",
             ClosureWarning,
         )
 
@@ -50,8 +50,8 @@ def check_depends(
     if there == loss:
         warn(
             f"the loss is {loss:.6g} whatever the parameters are: no probe of this step "
-            "changed it, nor did moving all of them at once. Is the closure that of another model, "
-            "or of a copy?",
+            "changed it, nor did moving all of them at once. Does the closure use another "
+            "model, or a copy?",
             ClosureWarning,
         )
 
@@ -60,8 +60,9 @@ def check_ranks(evaluate: Evaluations) -> None:
     """Warn where the model averages gradients over ranks, which are not used here."""
     if evaluate.averages_gradients and not evaluate.bound.is_shared():
         warn(
-            "the model is a DistributedDataParallel, which averages gradients; there are none "
-            "here, so ranks with batches of their own drift apart. Give all ranks the same batches "
+            "the model is a DistributedDataParallel, which averages gradients; there are no "
+            "gradients here, so ranks with different batches drift apart. Give all ranks the "
+            "same batches "
             "and wrap the closure: shard = cocd.distributed.Shard(optimizer), then "
             "optimizer.step(shard(closure))",
             ClosureWarning,

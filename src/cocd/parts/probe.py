@@ -28,7 +28,7 @@ def probe(
     """
     loss = evaluate(prepare=True)
     if not isfinite(loss):
-        raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
+        raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has changed")
     requests = [Request(tensors[t], index, eps(tensors[t])) for t, index in by_tensor(block)]
     moving = [request for request in requests if request.tensor.requires_grad]
     answers = evaluate.bound.block_differences(evaluate, loss, moving, difference) if moving else []

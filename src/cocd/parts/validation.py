@@ -58,11 +58,11 @@ def check_budgets(compute: int, memory: int | None, n: int) -> None:
     """B <= m <= n."""
     if compute > n:
         raise ValueError(
-            f"compute_budget={compute} is more than the {n} coordinates there are; use at most {n}"
+            f"compute_budget={compute} is more than the {n} coordinates; use at most {n}"
         )
     if memory is not None and memory > n:
         raise ValueError(
-            f"memory_budget={memory} is more than the {n} coordinates there are; use at most {n}, "
+            f"memory_budget={memory} is more than the {n} coordinates; use at most {n}, "
             "or None for all of them"
         )
     if memory is not None and compute > memory:

@@ -151,8 +151,8 @@ def check_schedule(schedule: object, memory: int | None) -> Schedule:
         )
     if memory is not None and not schedule.recalls:
         raise ValueError(
-            f"memory_budget={memory} needs an order that knows its past, which "
-            f"{type(schedule).__name__} does not; use memory_budget=None, or another schedule"
+            f"memory_budget={memory} needs a schedule that can reconstruct its past, which "
+            f"{type(schedule).__name__} cannot; use memory_budget=None, or another schedule"
         )
     return schedule
 

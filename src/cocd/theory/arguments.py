@@ -58,5 +58,5 @@ def budgets(n: ArrayLike, B: ArrayLike) -> tuple[Array, Array]:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         whole.append(numbers)
     if bool((whole[1] > whole[0]).any()):
-        raise ValueError(f"B={B!r} is more than the n={n!r} coordinates there are; use B <= n")
+        raise ValueError(f"B={B!r} is more than the n={n!r} coordinates; use B <= n")
     return whole[0], whole[1]

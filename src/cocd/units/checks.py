@@ -54,8 +54,8 @@ def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
     size = float(there.abs().max())
     if not float((here - there).abs().max()) <= 2e-2 * size + _noise(batch, layer):
         return (
-            f"nudging its output changes the losses by {float(here.abs().max()):.6g}, moving its "
-            f"weights alike by {size:.6g}"
+            f"nudging its output changes the losses by {float(here.abs().max()):.6g}, moving "
+            f"its weights accordingly changes them by {size:.6g}"
         ), spent + 1
     return "", spent + 1
 
@@ -66,7 +66,7 @@ def refuse_difference(batch: Batch) -> None:
     size = 1e-3 + float(batch.base.abs().max())
     allowed = max((_REPEATS.get(t, 2e-2) for t in batch.dtypes), default=2e-2)
     if not float(apart) <= size * allowed:
-        raise Diverged("a pass that changes nothing gives other losses")
+        raise Diverged("a pass without changes gives other losses")
 
 
 def _not_transposed(

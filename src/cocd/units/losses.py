@@ -199,8 +199,8 @@ def checked(
     """
     if found.dim() != 1 or len(found) % samples:
         raise ValueError(
-            f"{name} gives {tuple(found.shape)} losses for {samples} samples, so samples cannot be "
-            f"told apart; {_REMEDY}"
+            f"{name} gives {tuple(found.shape)} losses for {samples} samples, so the loss of "
+            f"each sample is unknown; {_REMEDY}"
         )
     total = float(found.sum())
     rounding = max((_ROUNDING.get(dtype, _COARSE) for dtype in dtypes), default=_COARSE)

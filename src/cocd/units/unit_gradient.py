@@ -151,7 +151,8 @@ class UnitGradient:
         for name, p in parameters.items():
             if p.is_complex():
                 raise ValueError(
-                    f"parameter {name} is complex ({p.dtype}), which unit probes do not know; make "
+                    f"parameter {name} is complex ({p.dtype}), which unit probes do not "
+                    "support; make "
                     "it two real parameters, or freeze it with requires_grad_(False)"
                 )
         losses = contributions(objective.loss_fn, self.sample_losses)
@@ -168,7 +169,7 @@ class UnitGradient:
             with Evaluations(batch.record, modules, devices, self._count) as evaluate:
                 loss = evaluate()
                 if not isfinite(loss):
-                    raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
+                    raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has changed")
                 batch.rewind = evaluate.rewind
                 with evaluate.keeping():
                     batch.tell_apart(loss)
@@ -238,9 +239,9 @@ class UnitGradient:
             return
         what = "probes gave losses that are not finite"
         if self.nonfinite == "raise":
-            raise NonFiniteLoss(f"{skipped} {what}; nothing has been changed")
+            raise NonFiniteLoss(f"{skipped} {what}; nothing has changed")
         if not self._warned:
-            warn(f"{skipped} {what}: older slopes stay. This is said once", NonFiniteWarning)
+            warn(f"{skipped} {what}: older slopes stay. Warns once", NonFiniteWarning)
             self._warned = True
         self.skipped += skipped
 

@@ -39,7 +39,7 @@ class Verified:
         for layer in layers:
             if problem := self._problems[layer.key]:
                 without |= dict.fromkeys(layer.parameters, problem)
-        without |= dict.fromkeys(self._read_unseen(batch), "what reads it is not seen")
+        without |= dict.fromkeys(self._read_unseen(batch), "what reads it cannot be seen")
         sound = [
             layer
             for layer in layers
@@ -78,7 +78,7 @@ class Verified:
                 if chosen + 1 == layer.candidates:
                     raise
             except NotImplementedError:
-                problem = f"{layer.rule.name} is called in a form that its rule has not"
+                problem = f"{layer.rule.name} is called in a form that its rule does not support"
                 break
         if problem:
             warn(

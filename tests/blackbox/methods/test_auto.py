@@ -118,7 +118,7 @@ def test_lines_at_random_lead_on_from_a_kink():
 def test_an_end_by_maxfev_after_the_test_held_is_a_success():
     result = cocd.minimize(bowl, np.ones(10), maxfev=1_500, rng=0)
     assert result.success and result.status == 0
-    assert "nothing near is lower" in result.message and "maxfev=1500" in result.message
+    assert "no lower point nearby" in result.message and "maxfev=1500" in result.message
 
 
 def test_an_end_on_the_way_is_none():

@@ -87,5 +87,5 @@ def test_overflow_ends_with_the_best_point():
 
 
 def test_bounds_are_refused():
-    with pytest.raises(ValueError, match="bounds are no option of method='wasp'"):
+    with pytest.raises(ValueError, match="method='wasp' does not support bounds"):
         cocd.minimize(bowl, np.ones(2), **WASP, bounds=[(0, 1)] * 2)

@@ -106,7 +106,7 @@ def test_a_wrong_pass_is_found_out(monkeypatch):
     objective = cocd.trace(case.model, case.loss_fn)
     original = suffix.Suffix.output
     monkeypatch.setattr(suffix.Suffix, "output", lambda self: (1.1 * original(self)[0],))
-    with pytest.warns(EngineWarning, match="cannot be computed from the first moved layer on"):
+    with pytest.warns(EngineWarning, match="cannot be evaluated from the first moved layer on"):
         found = train(case, "MeZO", objective(case.inputs, case.target))
     expected = train(twin, "MeZO", lambda: twin.loss_fn(twin.model(twin.inputs), twin.target))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

@@ -60,7 +60,7 @@ class Pool:
             self._payload = pickle.dumps(task)
         except Exception as error:
             raise ValueError(
-                f"workers={count} sends fun and args to other processes, which cannot be done: "
+                f"workers={count} sends fun and args to other processes, which failed: "
                 f"{error}; define fun at the top level of a module, or use workers=1"
             ) from None
         forkserver = "forkserver" in multiprocessing.get_all_start_methods()

@@ -1,7 +1,7 @@
 """The automatic rule: no learning rate; it goes through the stages that the function asks for.
 
 A measurement of the noise at x0; a `Descent`; where steps gain less than noise hides an
-`Averaging`; where nothing near is lower a `CoordinateScan`, then a `Continuation` from a wide
+`Averaging`; where no lower point nearby a `CoordinateScan`, then a `Continuation` from a wide
 radius and a descent from where it leads, until nothing lower has been found for long.
 """
 
@@ -173,7 +173,7 @@ class Auto:
     def _around(self) -> str:
         if self.surface.eps is not None:
             return f"with probes at eps={self.surface.eps:g} alone"
-        return "its surroundings not looked at" if self.surface.noise else "nothing near is lower"
+        return "its surroundings not searched" if self.surface.noise else "no lower point nearby"
 
     # --- saving --------------------------------------------------------------------------------
 

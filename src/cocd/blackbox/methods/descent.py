@@ -239,7 +239,9 @@ class Descent:
     def _fail(self) -> None:
         """No point was lower."""
         if self._plateau and len(self._stencil.block) == len(self.x):
-            self._end(f"fun is flat here, and no lower within {float(self._radii().max()):.3g}")
+            self._end(
+                f"fun is flat here, with no lower value within {float(self._radii().max()):.3g}"
+            )
             return
         self._power = 0.0
         self._d[:] = 0.0

@@ -52,8 +52,8 @@ def available() -> bool:
         why = f"{type(error).__name__}: {error}"
     if why:
         warn(
-            f"numba is installed and cannot be used ({why}); plain tensor operations take its "
-            "place, with the same numbers, more slowly",
+            f"numba is installed but cannot be used ({why}); plain tensor operations replace "
+            "it: the same numbers, but slower",
             EngineWarning,
         )
     return not why

@@ -86,7 +86,7 @@ class DirectionMethod(ZerothOrder):
             usable = [pair for pair in pairs if self._usable(pair)]
             if not usable:
                 raise NonFiniteLoss(
-                    f"none of the {len(pairs)} pairs of losses is finite; nothing has been changed"
+                    f"none of the {len(pairs)} pairs of losses is finite; nothing has changed"
                 )
             self._report_nonfinite(
                 len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"

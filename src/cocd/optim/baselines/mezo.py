@@ -71,7 +71,7 @@ class MeZO(DirectionMethod):
     def log(self) -> MeZOLog:
         """The run so far as seeds and differences of losses: save it, or `cocd.replay` it."""
         if self._recorder is None:
-            raise ValueError("log: this MeZO keeps none; make it with MeZO(..., log=True)")
+            raise ValueError("log: this MeZO keeps no log; create it with MeZO(..., log=True)")
         return self._recorder.log(self._parameters())
 
     # --- probe ----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class MeZOLog(NamedTuple):
         """Read what `save` has written."""
         with np.load(path, allow_pickle=False) as saved:
             if "version" not in saved or int(saved["version"]) != _VERSION:
-                raise ValueError(f"path: {path} is no log of MeZO that this release can read")
+                raise ValueError(f"path: {path} is not a MeZO log that this release can read")
             start, end = (str(fingerprint) for fingerprint in saved["fingerprints"])
             pairs = zip(saved["seeds"].tolist(), saved["differences"].tolist(), strict=True)
             steps = [
@@ -106,7 +106,9 @@ class Recorder:
         if self.trained is None:
             self.trained = now
         if now != self.trained:
-            self.problem = f"other parameters than before were trained in step {len(self.steps)}"
+            self.problem = (
+                f"other parameters than in earlier steps were trained in step {len(self.steps)}"
+            )
         options = [[float(group[name]) for name in OPTIONS] for group in groups]
         if not self.options or next(reversed(self.options.values())) != options:
             self.options[len(self.steps)] = options

@@ -51,7 +51,7 @@ def replay(params: nn.Module | ParamsT, log: MeZOLog | str | os.PathLike[str]) -
             optimizer._move([(seed, difference, 0.0) for seed, difference in step])
     if fingerprint(parameters) != log.end:
         warn(
-            "params: the replayed weights are not to the bit those of the logged run; another "
+            "params: the replayed weights are not those of the logged run, bit for bit; another "
             "machine or another version of torch draws numbers that differ in the last place",
             RuntimeWarning,
         )

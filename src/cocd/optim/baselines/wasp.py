@@ -106,7 +106,7 @@ class WASP(ZerothOrder):
             tensors = self._follow()
             loss = evaluate()
             if not isfinite(loss):
-                raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has been changed")
+                raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has changed")
             slopes, position, failed = self._probe(evaluate, tensors, loss)
             evaluate.interrupts.deliver()  # the last moment at which nothing has changed
             self._report_nonfinite(failed, "probes gave a loss that is not finite")
