@@ -188,9 +188,16 @@ def test_bad_arguments_are_refused():
         "model must be a torch module, got function": lambda: cocd.trace(flat, loss),
         "loss_fn must be a function": lambda: cocd.trace(model, 3),
         "engine must be": lambda: cocd.trace(model, loss, engine="fast"),
-        "memory_limit must be a positive number of bytes, got 0": lambda: cocd.trace(
+        "memory_limit must be a whole number of bytes above 0, got 0": lambda: cocd.trace(
             model, loss, memory_limit=0
         ),
+        "memory_limit must be a whole number of bytes above 0, got True": lambda: cocd.trace(
+            model, loss, memory_limit=True
+        ),
+        "accelerate must be True or False, got 'no'": lambda: cocd.trace(
+            model, loss, accelerate="no"
+        ),
+        r"got the class MSELoss; write MSELoss\(\)": lambda: cocd.trace(model, nn.MSELoss),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

@@ -209,3 +209,24 @@ def test_what_schedulers_leave_in_a_group_may_be_passed_on():
     assert "initial_lr" in first.param_groups[0]
     groups = [{k: v for k, v in group.items()} for group in first.param_groups]
     assert cocd.CoCD(groups, 0.1).param_groups[0]["name"] == "head"
+
+
+def test_common_mistakes_are_named_before_anything_has_changed():
+    model = torch.nn.Linear(2, 1)
+    objective = cocd.trace(model, torch.nn.functional.mse_loss)
+    lazy = torch.nn.LazyLinear(2)
+    for message, call in {
+        r"params must be parameters, got a Linear; write model.parameters\(\)": lambda: (
+            cocd.AutoCoCD(model)
+        ),
+        r"got the objective itself; call step\(objective\(inputs, target\)\)": lambda: (
+            cocd.AutoCoCD(model.parameters()).step(objective)
+        ),
+        "belongs to a lazy layer": lambda: cocd.AutoCoCD(lazy.parameters()),
+        "seed must be a whole number, got 'a'": lambda: baselines.MeZO(
+            model.parameters(), lr=0.1, seed="a"
+        ),
+        "seed must be a whole number, got 1.5": lambda: cocd.UnitGradient(objective, seed=1.5),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -4,7 +4,9 @@ import contextlib
 import signal
 import threading
 import warnings
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from helpers import Raising, flat, frozen, parameters, quadratic, world
@@ -246,12 +248,20 @@ class Normalised(nn.Module):
         self.e, self.b, self.assign = nn.Linear(3, 4), nn.Linear(4, 3), assign
 
     def forward(self, tokens):
-        if self.assign:
+        if self.assign == "data":
             self.e.weight.data = F.normalize(self.e.weight.data)
+        elif self.assign == "inside data":  # which leaves no mark on the parameter
+            self.e.weight.data /= self.e.weight.data.norm()
+        elif self.assign == "numpy":
+            weights = self.e.weight.detach().numpy()
+            weights /= np.linalg.norm(weights)
         else:
             with torch.no_grad():
                 self.e.weight.copy_(torch.renorm(self.e.weight, 2, 0, 0.5))
         return self.b(self.e(tokens.double()).tanh())
+
+
+_WAYS = ("data", "inside data", "numpy", "in place")
 
 
 @pytest.mark.parametrize("name", ["SPSA", "MeZO", "ZOSGD"])
@@ -267,7 +277,7 @@ def test_a_direction_added_in_place_is_not_taken_for_a_write_of_the_forward(name
 
 
 @pytest.mark.parametrize("how", ["closure", "traced", "directions", "fails"])
-@pytest.mark.parametrize("build", [Embedded, lambda: Normalised(True), lambda: Normalised(False)])
+@pytest.mark.parametrize("build", [Embedded, *(partial(Normalised, way) for way in _WAYS)])
 def test_probes_leave_weights_that_the_forward_writes_as_one_evaluation_does(build, how):
     torch.manual_seed(0)
     model, x = build().double(), torch.arange(18).view(6, 3) % 9
@@ -302,3 +312,34 @@ def test_probes_leave_weights_that_the_forward_writes_as_one_evaluation_does(bui
         assert [w.filename for w in told] == [__file__]
     for p, old in zip(model.parameters(), before, strict=True):
         torch.testing.assert_close(p.detach(), old, rtol=1e-14, atol=1e-15)
+
+
+class Decayed(nn.Module):
+    """Its weights shrink at every call, and so does a tensor that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.b, self.scale = nn.Linear(3, 4), torch.ones(1, dtype=torch.float64)
+
+    def forward(self, x):
+        self.scale.data.mul_(0.9)
+        with torch.no_grad():
+            self.b.weight.mul_(0.99)
+        return self.b(x) * self.scale
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_forward_that_shrinks_its_weights_does_so_once_a_step(traced):
+    torch.manual_seed(0)
+    model, x = Decayed().double(), torch.randn(5, 3, dtype=torch.float64)
+    weight = model.b.weight.detach().clone()
+    loss_fn = lambda output, target: (output - target).square().mean()  # noqa: E731
+    optimizer = cocd.CoCD(model.parameters(), lr=0.0, eps=0.1, compute_budget=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cocd.EngineWarning)
+        warnings.simplefilter("ignore", cocd.ClosureWarning)
+        for step in range(1, 4):
+            loss = cocd.trace(model, loss_fn)(x, 1.0) if traced else lambda: loss_fn(model(x), 1.0)
+            optimizer.step(loss)
+            torch.testing.assert_close(model.b.weight.detach(), weight * 0.99**step)
+            assert float(model.scale) == pytest.approx(0.9**step)

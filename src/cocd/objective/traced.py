@@ -11,6 +11,7 @@ from torch import nn
 
 from ..errors import EngineWarning
 from ..parts.evaluation import walk
+from ..parts.rewritten import note_writers
 from ..parts.types import State
 from ..parts.validation import check_choice
 from ..parts.warn import warn
@@ -19,6 +20,7 @@ from .engine_timing import EngineTiming
 from .graph.graph import Graph
 from .graph.layers import unwrapped
 from .graph.propagation import Plan
+from .graph.record import WRITES_A_PARAMETER
 from .graph.tracer import Tracer
 from .kernels import dispatch
 from .kernels.scratch import Scratch
@@ -107,10 +109,20 @@ def trace(
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     if not callable(loss_fn):
         raise ValueError(f"loss_fn must be a function of output and target, got {loss_fn!r}")
+    if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
+        raise ValueError(
+            f"loss_fn must be a function of output and target, got the class {loss_fn.__name__}; "
+            f"write {loss_fn.__name__}()"
+        )
     if engine is not None:
         check_choice("engine", engine, ENGINES)
-    if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit < 1):
-        raise ValueError(f"memory_limit must be a positive number of bytes, got {memory_limit!r}")
+    whole = isinstance(memory_limit, int) and not isinstance(memory_limit, bool)
+    if memory_limit is not None and (not whole or memory_limit < 1):
+        raise ValueError(
+            f"memory_limit must be a whole number of bytes above 0, got {memory_limit!r}"
+        )
+    if not isinstance(accelerate, bool):
+        raise ValueError(f"accelerate must be True or False, got {accelerate!r}")
     return Objective(model, loss_fn, engine, memory_limit, accelerate)
 
 
@@ -313,6 +325,8 @@ class Objective(Generic[ValueT]):
         """No parameter can be followed through the model, as it is now."""
         if self._engine:
             raise ValueError(f"engine='incremental' is not possible: {why}")
+        if why == WRITES_A_PARAMETER:
+            note_writers(walk(self.model))
         self.graph, self._untraceable, self._mode = None, why, _modes(self.model)
         self._records = {name: self._first_choice(name) for name in self._names.values()}
         self._put_loaded()

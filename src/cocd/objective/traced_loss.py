@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_PROBES = 1024
 _TIMED = 3  # evaluations of the closure that an engine's time is held against
 _CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the first time
+FirstT = TypeVar("FirstT")
 
 
 @dataclass
@@ -47,6 +48,8 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
     inputs: object
     target: object
     _run: Run | None = field(default=None, repr=False)
+    # What the forward wrote into the batch, and what stood there; None before the first evaluation.
+    _batch: list[tuple[Tensor, Tensor]] | None = field(default=None, repr=False)
 
     def modules(self) -> tuple[nn.Module, ...]:
         """Whose buffers an evaluation may change."""
@@ -56,8 +59,27 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
 
     def __call__(self) -> ValueT:
         """The loss at the current parameters."""
+        if self._batch is None:
+            return self._first(self._plainly)
+        for tensor, before in self._batch:
+            tensor.copy_(before)
+        return self._plainly()
+
+    def _plainly(self) -> ValueT:
         output = call_model(self.objective.model, self.inputs)
         return self.objective.loss(output, self.target)
+
+    def _first(self, evaluate: Callable[[], FirstT]) -> FirstT:
+        """An evaluation that shows whether the forward writes into its batch, as ``x /= 255`` does.
+
+        If it does, the others of the step start from the batch as it was before.
+        """
+        tensors = [t for t in tensors_in((self.inputs, self.target)) if not t.is_inference()]
+        before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+        self._batch = []
+        value = evaluate()
+        self._batch = [(t, values) for t, version, values in before if t._version != version]
+        return value
 
     def quickly(self) -> ValueT:
         """The same by the recorded calls, where they are sure to be all that the model does."""
@@ -83,11 +105,13 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
         objective = self.objective
         objective._since_check = (objective._since_check + 1) % RECHECK
         try:
-            output, self._run, problem = objective._tracer.follow(
-                lambda: call_model(objective.model, self.inputs),
-                tensors_in(self.inputs),
-                objective._names,
-                whole=objective._since_check == 1,
+            output, self._run, problem = self._first(
+                lambda: objective._tracer.follow(
+                    lambda: call_model(objective.model, self.inputs),
+                    tensors_in(self.inputs),
+                    objective._names,
+                    whole=objective._since_check == 1,
+                )
             )
         except Exception as error:
             rewind()
@@ -116,7 +140,7 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
 
     def release(self) -> None:
         """Let the activations go."""
-        self._run = None
+        self._run = self._batch = None
 
     def differences(
         self,

@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     ParamsT,
@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 
 from ..errors import NonFiniteLoss, NonFiniteWarning
 from ..objective.protocol import Closure
+from ..objective.traced import Objective
 from ..parts.closure_checks import LOOK_AFTER, check_depends, check_ranks, check_repeats
 from ..parts.evaluation import Evaluations
 from ..parts.layout import check_overlap, check_tensor
@@ -69,6 +70,11 @@ class ZerothOrder(Optimizer):
         self.modules = check_modules(modules)
         self._warned = False
         check_group(defaults)
+        if isinstance(params, nn.Module):
+            raise ValueError(
+                f"params must be parameters, got a {type(params).__name__}; write "
+                "model.parameters()"
+            )
         super().__init__(_named_once(params), defaults)
 
     @staticmethod
@@ -174,6 +180,11 @@ class ZerothOrder(Optimizer):
     def _evaluating(
         self, closure: Closure | None, report: Callable[[int], None] | None = None
     ) -> Evaluations:
+        if isinstance(closure, Objective):
+            raise ValueError(
+                "closure must be the loss on one batch, got the objective itself; call "
+                "step(objective(inputs, target))"
+            )
         if not callable(closure):
             raise ValueError(
                 f"closure must be a function that returns the loss, got {closure!r}; call "
@@ -192,6 +203,7 @@ class ZerothOrder(Optimizer):
         """
         if not self.evaluations:
             check_ranks(evaluate)
+        evaluate.look_for_writes()
         if self.checks or self.evaluations < LOOK_AFTER:
             return
         options = self._groups_by_tensor()

@@ -168,7 +168,8 @@ class _Numbers(_Kept[Tensor]):
         self._of, self._held, self._version = of, of.detach().clone(), of._version
 
     def differs(self) -> bool:
-        return bool(self._of._version != self._version)
+        # What is written through `.data` or NumPy does not count as a version.
+        return bool(self._of._version != self._version) or not torch.equal(self._of, self._held)
 
     def put(self) -> None:
         self._of.detach().copy_(self._held)

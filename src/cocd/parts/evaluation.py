@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from math import nan
 from numbers import Real
@@ -78,6 +78,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         try:
             # After a failure the world is as it was before the step; otherwise as after one call.
             if kind is not None or self.count == 0:
+                self.look_for_writes()
                 self._random.rewind()
                 self._buffers.rewind()
             else:
@@ -92,7 +93,10 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __call__(self, prepare: bool = False) -> float:
         """The loss. With `prepare` the closure may keep what later probes will need."""
         if not self.count:
-            return self._call_first(partial(self.bound.prepare, self.rewind) if prepare else None)
+            value = self._call_first(self.bound.prepare if prepare else None)
+            if prepare:
+                self._buffers.parameters.keep()
+            return value
         return self.again()
 
     def rewind(self) -> None:
@@ -119,10 +123,11 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """Whether a DistributedDataParallel on several ranks is among the modules."""
         return self._buffers.parallel and torch.distributed.get_world_size() > 1
 
-    def _call_first(self, prepare: Closure | None) -> float:
-        closure = prepare or self.closure
+    def _call_first(self, prepare: Callable[[Callable[[], None]], LossValue] | None) -> float:
         try:
-            return self._first_value(closure)
+            with ExitStack() as restored:  # what further evaluations write into parameters
+                rewind = partial(self._begin_again, restored)
+                return self._first_value(partial(prepare, rewind) if prepare else self.closure)
         except RuntimeError as error:
             if _NO_GRAPH not in str(error):
                 raise
@@ -130,6 +135,12 @@ class Evaluations(AbstractContextManager["Evaluations"]):
                 "closure calls backward(), but losses are evaluated without a graph: return the "
                 "loss alone, without backward() and zero_grad()"
             ) from error
+
+    def _begin_again(self, restored: ExitStack) -> None:
+        """The first evaluation is over, and another one is made before the probes."""
+        self._buffers.parameters.mark()
+        restored.enter_context(self.keeping())
+        self.rewind()
 
     def _first_value(self, closure: Closure) -> float:
         self._buffers.parameters.begin()
@@ -166,9 +177,9 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def moved(self, tensors: list[Tensor]) -> float:
         """The loss where nothing but `tensors` has moved since the first evaluation."""
-        closure = partial(self.bound.moved, tensors, self.rewind)
         if not self.count:
-            return self._call_first(closure)
+            return self._call_first(partial(self.bound.moved, tensors))
+        closure = partial(self.bound.moved, tensors, self.rewind)
         return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
 
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
@@ -230,6 +241,10 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """What is evaluated inside does not write parameters, even if the forward does."""
         parameters = self._buffers.parameters
         return parameters.kept() if parameters.found else nullcontext()
+
+    def look_for_writes(self) -> None:
+        """Did probes write parameters where that leaves no mark? All stand at x again."""
+        self._buffers.parameters.look()
 
     def _rewinder(self) -> Callable[[], object]:
         more = self._buffers.any or self._random.has_devices

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -211,6 +212,11 @@ class _Elements:
 
 def check_tensor(tensor: Tensor, name: str) -> None:
     """Refuse, in one sentence, a parameter that cannot be perturbed element by element."""
+    if is_lazy(tensor):
+        raise ValueError(
+            f"params: {name} belongs to a lazy layer that has no values yet; run the model once "
+            "on a batch before building the optimizer"
+        )
     if tensor.layout != torch.strided:
         raise ValueError(
             f"params: {name} has layout {tensor.layout}; only dense tensors can be probed"

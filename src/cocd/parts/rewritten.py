@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,40 +14,97 @@ from ..errors import ClosureWarning
 from .warn import warn
 
 _PLAIN = (Tensor, nn.Parameter)
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _itself = torch._C.DisableTorchFunction  # a mode around may put another tensor in its place
+_CHUNK = 1 << 18  # numbers
+_SMALL = 4 << 20  # bytes of parameters that are copied to be put back
+_AGAIN = 61  # steps from one look at the numbers themselves to the next
 _told: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # modules, by id
+_unmarked: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # write through ``.data``
+_looks: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often each was watched
+
+Mark = tuple[int, int, str]
 
 
 class Rewritten:
     """Notices whether the first evaluation of a step wrote parameters.
 
     If it did, a probe would leave behind what it made of perturbed weights. So from then on each
-    evaluation is to be made inside `kept`. What is written through ``.data`` in place is not seen,
-    since it leaves no mark on the parameter.
+    evaluation is to be made inside `kept`. What is written in place through ``.data`` or NumPy
+    leaves no mark on the parameter. So the numbers themselves are summed at the first step of a
+    module and every 61 steps, around the first evaluation and after the probes; a module that was
+    found to write is known from then on.
     """
 
     def __init__(self) -> None:
         self.found = False
-        self._watched: dict[int, tuple[Tensor, nn.Module, tuple[int, int]]] = {}
+        self._watched: dict[int, tuple[Tensor, nn.Module, Mark]] = {}
+        self._summed: set[int] = set()  # modules, by id, whose numbers are looked at in this step
+        self._at_rest = False  # are the numbers to be looked at once more after the probes?
+        self._copies: dict[int, Tensor] = {}  # of their parameters, if there is room for that
 
     def watch(self, module: nn.Module) -> None:
         """Note how the module's own parameters stand before it runs."""
+        if not module._parameters:
+            return
+        looks = _looks.get(module, 0)
+        _looks[module] = looks + 1
+        if looks % _AGAIN == 0:
+            self._summed.add(id(module))
         with _itself():
             for tensor in module._parameters.values():
                 if tensor is not None and id(tensor) not in self._watched and not is_lazy(tensor):
-                    self._watched[id(tensor)] = tensor, module, _mark(tensor)
+                    self._watched[id(tensor)] = tensor, module, self._mark(tensor, module)
 
     def begin(self) -> None:
         """The first evaluation comes now: what was written before it is not its doing."""
         with _itself():
             for tensor, owner, _ in list(self._watched.values()):
-                self._watched[id(tensor)] = tensor, owner, _mark(tensor)
+                self._watched[id(tensor)] = tensor, owner, self._mark(tensor, owner)
 
     def mark(self) -> None:
         """The first evaluation is over."""
         with _itself():
-            writers = [owner for p, owner, mark in self._watched.values() if _mark(p) != mark]
+            changed = self._changed()
+        _unmarked.update({id(owner): owner for owner, was, now in changed if was[:2] == now[:2]})
+        writers = [owner for owner, _, _ in changed]
+        writers += [owner for _, owner, _ in self._watched.values() if id(owner) in _unmarked]
         self.found = bool(writers)
+        self._tell(writers)
+
+    def keep(self) -> None:
+        """The first evaluation was that at x: `look` will compare with what stands now."""
+        self._at_rest = bool(self._summed) and not self.found
+        if not self._at_rest:
+            return
+        tensors = [tensor for tensor, _, _ in self._watched.values()]
+        with _itself():
+            if sum(t.numel() * t.element_size() for t in tensors) <= _SMALL:
+                self._copies = {id(t): t.detach().clone() for t in tensors}
+
+    def look(self) -> None:
+        """The probes of the step are over, and each has put its own weight back."""
+        if self.found or not self._at_rest:
+            return
+        with _itself():
+            writers = [owner for owner, was, now in self._changed() if was[2] != now[2]]
+            for key, (tensor, _, _) in self._watched.items():
+                if writers and key in self._copies:
+                    tensor.copy_(self._copies[key])
+        self._at_rest = False
+        self._copies.clear()
+        if writers:
+            note_writers(writers)
+            self._tell(writers)
+
+    def _changed(self) -> list[tuple[nn.Module, Mark, Mark]]:
+        """Owners of parameters that are not as they were noted, how these stood, and stand."""
+        watched = self._watched.values()
+        marks = [(owner, mark, self._mark(tensor, owner)) for tensor, owner, mark in watched]
+        return [(owner, was, now) for owner, was, now in marks if was != now]
+
+    def _tell(self, writers: list[nn.Module]) -> None:
         if any(id(owner) not in _told for owner in writers):
             _told.update({id(owner): owner for owner in writers})
             warn(
@@ -55,6 +112,11 @@ class Rewritten:
                 "therefore restores all parameters from copies, which takes time and memory",
                 ClosureWarning,
             )
+
+    def _mark(self, tensor: Tensor, owner: nn.Module) -> Mark:
+        """What changes when the tensor is written, or its data is assigned."""
+        summed = _sums(tensor) if id(owner) in self._summed else ""
+        return tensor._version, _address(tensor), summed
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -72,9 +134,24 @@ class Rewritten:
                     place.copy_(value)
 
 
-def _mark(tensor: Tensor) -> tuple[int, int]:
-    """What changes when the tensor is written, or its data is assigned."""
-    return tensor._version, _address(tensor)
+def note_writers(modules: Iterable[nn.Module]) -> None:
+    """The forward of these is known to write their parameters where that leaves no mark."""
+    _unmarked.update({id(module): module for module in modules if module._parameters})
+
+
+def _sums(tensor: Tensor) -> str:
+    """The sum of the numbers and that of their bits, without a copy of all of them."""
+    if type(tensor) not in _PLAIN or tensor.is_meta or tensor.layout != torch.strided:
+        return ""
+    values = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    integers = _INTEGERS.get(values.element_size())
+    if integers is None or values.dtype not in _FLOATS:
+        return ""
+    total, bits = 0.0, 0
+    for part in torch.split(values.reshape(-1), _CHUNK):  # which are cast to be added up
+        total += part.sum(dtype=torch.float64).item()
+        bits += int(part.view(integers).sum(dtype=torch.int64).item())
+    return f"{total!r} {bits}"
 
 
 def _address(tensor: Tensor) -> int:

@@ -54,6 +54,13 @@ def check_count(name: str, value: object) -> int:
     return count
 
 
+def check_seed(value: object) -> int:
+    """A whole number that torch's generators take."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"seed must be a whole number, got {value!r}")
+    return int(value.__index__())
+
+
 def check_budgets(compute: int, memory: int | None, n: int) -> None:
     """B <= m <= n."""
     if compute > n:

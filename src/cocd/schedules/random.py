@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..parts.types import State
+from ..parts.validation import check_seed
 from .schedule import Schedule, Stretch
 
 
@@ -23,7 +24,7 @@ class Random(Schedule):
 
     def __init__(self, *sizes: int, seed: int = 0) -> None:
         super().__init__(*sizes)
-        self._generator = torch.Generator().manual_seed(seed).get_state()
+        self._generator = torch.Generator().manual_seed(check_seed(seed)).get_state()
 
     def order(self, start: int, stop: int, n: int) -> Iterable[Stretch]:
         """The coordinates of one block, which begins at the next refresh."""

@@ -22,6 +22,7 @@ from ..parts.validation import (
     check_count,
     check_difference,
     check_group,
+    check_seed,
 )
 from ..parts.warn import warn
 from .batch import Batch
@@ -130,7 +131,7 @@ class UnitGradient:
         self.sample_losses = sample_losses
         self.evaluations = 0  # passes of a batch, those of failed calls included
         self.skipped = 0  # coordinates whose slopes were not stored because a loss was not finite
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(check_seed(seed))
         self._cursor = 0  # units, or layers, that have been probed so far
         self._memory = SlopeMemory()
         self._verified = Verified()

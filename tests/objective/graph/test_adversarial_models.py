@@ -86,6 +86,12 @@ def running_mean_in_place(m, x):
     return m.b(torch.tanh(m.a(x - m.mu)))
 
 
+@adversary(attributes=lambda: {"mu": torch.ones(4, dtype=torch.float64)})
+def running_mean_through_data(m, x):
+    m.mu.data.mul_(0.9).add_(0.1 * x.mean(0))
+    return m.b(torch.tanh(m.a(x - m.mu)))
+
+
 @adversary(attributes=lambda: {"buffer_mu": torch.ones(4, dtype=torch.float64)})
 def running_mean_as_a_buffer(m, x):
     m.buffer_mu = 0.9 * m.buffer_mu + 0.1 * x.mean(0)
@@ -571,3 +577,33 @@ def test_differences_are_those_of_the_closure_or_there_is_a_warning(name):
 
 def test_there_are_enough_of_them():
     assert len(ADVERSARIES) >= 30
+
+
+def scaled(m, x):
+    x /= 2
+    x[:, 0] += 1
+    return m.b(torch.tanh(m.a(x)))
+
+
+@pytest.mark.parametrize("method", [cocd.CoCD, cocd.AutoCoCD, cocd.baselines.SPSA])
+def test_a_forward_that_writes_into_its_batch_does_so_once_a_step(method):
+    model, twin = (made(Adversary(lambda: Model(scaled))) for _ in range(2))
+    x = torch.randn(6, 4, dtype=torch.float64)
+    copy_of_x = x.clone()
+    objective = cocd.trace(model, loss_of)
+    optimizer = method(model.parameters(), lr=1e-3)
+    with torch.no_grad():
+        expected = loss_of(twin(copy_of_x), TARGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EngineWarning)
+        found = optimizer.step(objective(x, TARGET))
+    assert torch.equal(x, copy_of_x)
+    torch.testing.assert_close(float(found), float(expected), rtol=1e-5, atol=0)
+
+
+def test_differences_of_a_forward_that_writes_into_its_batch_are_right():
+    model, twin = (made(Adversary(lambda: Model(scaled))) for _ in range(2))
+    x = torch.randn(6, 4, dtype=torch.float64)
+    found = differences(model, cocd.trace(model, loss_of)(x.clone(), TARGET), None)
+    expected = differences(twin, lambda: loss_of(twin(x.clone()), TARGET), sequential)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)

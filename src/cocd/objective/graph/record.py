@@ -36,6 +36,7 @@ _DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Dropout3d: F.dropout3d,
 }
 _FUNCTIONAL = frozenset(_DROPOUTS.values())
+WRITES_A_PARAMETER = "its forward writes into a parameter"
 
 
 class Recording(TorchFunctionMode):
@@ -353,7 +354,7 @@ class Recording(TorchFunctionMode):
         for tensor in tensors:
             self._position(tensor)
         if any(id(v) in self._names and _shares(written, v) for v in self.values):
-            self._refuse("its forward writes into a parameter")
+            self._refuse(WRITES_A_PARAMETER)
             return execute()
         position = self._note(op, target, module, args, kwargs)
         depended = id(written) in self._at

@@ -23,7 +23,7 @@ from ...parts.evaluation import Evaluations
 from ...parts.layout import Kind
 from ...parts.types import Modules, State
 from ...parts.update import decay_weights
-from ...parts.validation import check_count
+from ...parts.validation import check_count, check_seed
 from ..base import ZerothOrder
 
 _FEW = 16  # points: for fewer a stack takes longer than one after the other
@@ -65,7 +65,7 @@ class DirectionMethod(ZerothOrder):
         seed: int = 0,
     ) -> None:
         self.directions = check_count("directions", directions)
-        self._generator = torch.Generator().manual_seed(seed).get_state()
+        self._generator = torch.Generator().manual_seed(check_seed(seed)).get_state()
         defaults = {"lr": lr, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults, nonfinite, modules)
         if not self._trainable():
