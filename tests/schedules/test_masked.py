@@ -160,6 +160,7 @@ def test_a_random_mask_works_with_a_ring_of_memory(memory_budget):
     ("build", "message"),
     [
         (lambda: Masked(Cyclic(), [1.5]), "ratios must be numbers from 0 to 1, got 1.5"),
+        (lambda: Masked(Cyclic(), 0.5), "ratios must hold a number for each tensor, got 0.5"),
         (lambda: Masked(Cyclic(), [0.5], by="luck"), "by must be"),
         (lambda: Masked(Cyclic(), [0.5], redraw=0), "redraw must be"),
         (lambda: Prioritised(share=0.0, sweeps=1), "share must be above 0"),

@@ -10,7 +10,7 @@ from typing import Generic
 from torch import nn
 
 from ..errors import EngineWarning
-from ..parts.evaluation import walk
+from ..parts.buffers import walk
 from ..parts.rewritten import note_writers
 from ..parts.types import State
 from ..parts.validation import check_choice

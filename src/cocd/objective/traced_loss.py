@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..parts.evaluation import Evaluations
 from ..parts.layout import gather
 from . import losses, points
 from .batched import batched_losses, call_model
-from .checks import RECHECK, disagreement, first_line, magnitude, noise
+from .checks import RECHECK, disagreement, first_line
 from .closure import check_radius, sequential
 from .graph.graph import Run
 from .graph.propagation import irrelevant, loss_changes
@@ -30,13 +30,13 @@ from .protocol import (
 )
 from .registry import Moves
 from .stacking import moved, tensors_in
+from .truth import Truth, problem_with, truth_of
 
 if TYPE_CHECKING:
     from .traced import Objective, Record
 
 _MOST_PROBES = 1024
 _TIMED = 3  # evaluations of the closure that an engine's time is held against
-_CHECKED = 3  # coordinates of a tensor that are also evaluated one by one, the first time
 FirstT = TypeVar("FirstT")
 
 
@@ -173,10 +173,10 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
                 break  # nothing was prepared
             due = again or not record.checked
             if due and truth is None and (chosen := self._relevant(record, index)):
-                truth = self._truth(evaluate, loss, tensor, record, chosen, eps)
+                truth = truth_of(objective, evaluate, loss, tensor, record, chosen, eps)
             try:
                 if truth is not None and due:
-                    problem = self._check(evaluate, loss, name, tensor, truth)
+                    problem = self._problem(evaluate, loss, name, tensor, truth)
                     if problem:
                         objective._demote(name, problem)
                         truth = None if record.checked else truth  # the next one needs them all
@@ -227,6 +227,14 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
         entries = -1 if record.plan is None else len(record.plan.entries)
         elsewhere = self._elsewhere(record, index)
         return [i for i, gone in zip(index, elsewhere, strict=True) if len(gone) != entries]
+
+    def _problem(
+        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
+    ) -> str:
+        """Does the engine give what the closure gives? Says what is wrong, or nothing."""
+        index, radius = truth.elements, truth.radius
+        found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
+        return problem_with(self.objective, self._run, evaluate, loss, name, tensor, truth, found)
 
     # --- one tensor's probes, by the engine that is on it ----------------------------------------
 
@@ -361,85 +369,6 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
                 lambda output: objective.loss(output, self.target),
             )
         return values - loss
-
-    # --- never wrong in silence -------------------------------------------------------------------
-
-    def _truth(
-        self,
-        evaluate: Evaluations,
-        loss: float,
-        tensor: Tensor,
-        record: Record,
-        index: list[int],
-        eps: float,
-    ) -> Truth | None:
-        """A few coordinates, evaluated by the closure itself: one, if it is not the first time.
-
-        None if the closure cannot be evaluated there, which is news the first time alone.
-        """
-        objective = self.objective
-        chosen = sorted({index[0], index[len(index) // 2], index[-1]})[:_CHECKED]
-        if record.checked:
-            chosen = [index[(objective.checks * 2654435761 >> 8) % len(index)]]
-        radius = max(eps, 0.1)  # a small radius would leave little but rounding to compare
-        try:
-            with (
-                evaluate.uncounted(objective.count_checks),
-                record.timing.evaluating(2 * len(chosen), tensor),
-            ):
-                expected, bend = sequential(evaluate, loss, tensor, chosen, radius, "central")
-        except Exception:
-            if not record.checked:
-                raise
-            return None
-        assert bend is not None
-        return Truth(chosen, radius, expected, bend)
-
-    def _check(
-        self, evaluate: Evaluations, loss: float, name: str, tensor: Tensor, truth: Truth
-    ) -> str:
-        """Does the engine give what the closure gives? Says what is wrong, or nothing."""
-        index, radius, expected, bend = truth
-        record = self.objective._records[name]
-        found = self._probe(evaluate, loss, name, tensor, index, radius, "central").first
-        if record.checked and not bool(expected.isfinite().all()):
-            return ""  # a run that explodes: what overflows first says nothing
-        if not torch.equal(expected.isfinite(), found.isfinite()):
-            return "gives finite losses where the closure does not, or the other way round"
-        coarsest = max(torch.finfo(dtype).eps for dtype in (tensor.dtype, *self._floats(evaluate)))
-        unit = max(coarsest, 1e-11)  # float64 can spare some
-        summed = getattr(self.objective._loss, "reduction", "mean") == "sum"
-        outputs = 0.0 if self._run is None else magnitude(self._run.output, summed)
-        # Near a minimum the losses of both sides are large beside that of the base point.
-        allowed = unit * (64 * (abs(loss) + bend.abs()) + 8 * outputs + 2e3 * expected.abs())
-        excess = torch.where(expected.isfinite(), (expected - found).abs() - allowed, 0)
-        if bool((excess > 0).any()) and excess.max() > 16 * self._noise(evaluate, loss):
-            worst = int(excess.argmax())
-            return (
-                f"disagrees with the closure on element {index[worst]}: a difference of "
-                f"{found[worst]:.9g} where the closure gives {expected[worst]:.9g}"
-            )
-        return ""
-
-    def _floats(self, evaluate: Evaluations) -> set[torch.dtype]:
-        """What the loss and the activations are made in."""
-        found = set() if self._run is None else set(self._run.memo("floats", self._run.floats))
-        if isinstance(evaluate.first, Tensor) and evaluate.first.is_floating_point():
-            found.add(evaluate.first.dtype)
-        return found
-
-    def _noise(self, evaluate: Evaluations, loss: float) -> float:
-        with evaluate.uncounted(self.objective.count_checks):
-            return noise(evaluate, loss, self.objective.model.parameters())
-
-
-class Truth(NamedTuple):
-    """Differences by the closure itself."""
-
-    elements: list[int]
-    radius: float
-    expected: Tensor
-    bend: Tensor  # of both sides above twice the base point
 
 
 def _undergone(saved: Tensor, steps: list[float]) -> Tensor:

@@ -7,7 +7,6 @@ outside. If the step fails, they look like none.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -17,14 +16,12 @@ from types import TracebackType
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from ..objective.closure import bound
 from ..objective.protocol import Closure, LossValue
-from .attributes import Attributes
+from .buffers import Buffers, watching
 from .interrupts import Interrupts
-from .rewritten import Rewritten
+from .random_state import RandomState
 
 _NO_GRAPH = "does not require grad"  # what torch says of backward() under no_grad
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -50,8 +47,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self.count = 0
         self.first: LossValue = nan  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
-        self._random = _Random(devices)
-        self._buffers = _Buffers()
+        self._random = RandomState(devices)
+        self._buffers = Buffers()
         self._modules = modules
         self._grad_mode = torch.no_grad()
         self._autocast_cache = torch.is_autocast_cache_enabled()
@@ -145,7 +142,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _first_value(self, closure: Closure) -> float:
         self._buffers.parameters.begin()
         if self._modules is None and self.bound.modules() is None:
-            with _watching(self._buffers):
+            with watching(self._buffers):
                 value = self._call(closure)
         else:
             value = self._call(closure)
@@ -265,178 +262,3 @@ def scalar(value: LossValue | None) -> float:
     if isinstance(value, Real) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
         return float(value)
     raise ValueError(f"closure must return a scalar loss, got {type(value).__name__}")
-
-
-class _Random:
-    """The default generators of the CPU and of the devices in play."""
-
-    def __init__(self, devices: Iterable[torch.device]) -> None:
-        self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
-        self._before = self._after = self._get()
-
-    def mark(self) -> None:
-        self._after = self._get()
-
-    def rewind(self) -> None:
-        self._set(self._before)
-
-    @property
-    def drawn(self) -> bool:
-        """Did the first evaluation draw from the generator of the CPU?"""
-        return not torch.equal(self._before[0], self._after[0])
-
-    @property
-    def moved(self) -> bool:
-        """Has that generator drawn since?"""
-        return not torch.equal(torch.default_generator.get_state(), self._after[0])
-
-    @property
-    def rewind_cpu(self) -> Callable[[], object]:
-        """The same for the CPU alone, without any detour."""
-        return partial(torch.default_generator.set_state, self._before[0])
-
-    @property
-    def has_devices(self) -> bool:
-        return bool(self._devices)
-
-    def finish(self) -> None:
-        self._set(self._after)
-
-    def _get(self) -> list[Tensor]:
-        return [torch.default_generator.get_state()] + [
-            torch.get_device_module(d).get_rng_state(d) for d in self._devices
-        ]
-
-    def _set(self, states: list[Tensor]) -> None:
-        torch.default_generator.set_state(states[0])
-        for i, device in enumerate(self._devices):
-            torch.get_device_module(device).set_rng_state(states[i + 1], device)
-
-
-Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: who stands there, its value
-
-
-class _Watched:
-    """The buffers of one module: which tensors stood there and what they held."""
-
-    def __init__(self, module: nn.Module, before: Held) -> None:
-        self._module = module
-        self._before = self._after = before
-
-    def mark(self) -> None:
-        self._after = _held(self._module, self._before)
-
-    def rewind(self) -> None:
-        self._put(self._before)
-
-    def finish(self) -> None:
-        self._put(self._before)
-        self._put(self._after)
-
-    def _put(self, held: Held) -> None:
-        standing = dict(self._module._buffers.items())
-        for name in standing.keys() - held.keys():  # registered by the forward
-            del self._module._buffers[name]
-        for name, (tensor, value) in held.items():
-            if name not in standing or standing[name] is not tensor:
-                self._module._buffers[name] = tensor
-            if tensor is not None and value is not None and not _holds(tensor, value):
-                tensor.copy_(value)
-
-
-def _held(module: nn.Module, known: Held) -> Held:
-    """What the module holds now; values that are `known` already are not copied again."""
-    held: Held = {}
-    for name, tensor in module._buffers.items():
-        old, value = known.get(name, (None, None))
-        if tensor is not None and not (tensor is old and _holds(tensor, value)):
-            value = tensor.detach().clone()
-        held[name] = (tensor, None if tensor is None else value)
-    return held
-
-
-def _holds(tensor: Tensor, value: Tensor | None) -> bool:
-    # Content, not the version counter: batch_norm writes its statistics without counting.
-    return value is not None and torch.equal(tensor, value)
-
-
-class _Buffers:
-    """The buffers and attributes of the modules whose forward ran."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-        self.parallel = False  # is one of them a DistributedDataParallel?
-        self._bare: list[nn.Module] = []  # without buffers so far, as most of them
-        self._watched: list[_Watched] = []
-        self._attributes = Attributes()
-        self.parameters = Rewritten()
-
-    def watch(self, module: nn.Module) -> None:
-        # With all that stands below it: a forward may write a child's buffers without calling it.
-        if id(module) in self._seen:
-            return
-        for child in walk(module):
-            if id(child) not in self._seen:
-                self._seen.add(id(child))
-                self.parallel |= isinstance(child, DistributedDataParallel)
-                self._attributes.watch(child)
-                self.parameters.watch(child)
-                if child._buffers:
-                    self._watched.append(_Watched(child, _held(child, {})))
-                else:
-                    self._bare.append(child)
-
-    @property
-    def any(self) -> bool:
-        """Is there anything to restore?"""
-        return bool(self._watched) or self._attributes.changed
-
-    def mark(self) -> None:
-        # What has no buffers after its forward either need not be looked at again.
-        self._watched += [_Watched(module, {}) for module in self._bare if module._buffers]
-        self._bare.clear()
-        for watched in self._watched:
-            watched.mark()
-        self._attributes.mark()
-
-    def rewind(self) -> None:
-        for watched in self._watched:
-            watched.rewind()
-        for module in self._bare:  # of a forward that failed, or that is run once more
-            if module._buffers:
-                _Watched(module, {}).rewind()
-        self._attributes.rewind()
-
-    def finish(self) -> None:
-        for watched in self._watched:
-            watched.finish()
-        self._attributes.finish()
-
-
-def walk(model: nn.Module) -> list[nn.Module]:
-    """All modules once, as `modules()` gives them; this is done at every step."""
-    found, seen = [model], {id(model)}
-    for module in found:  # which grows on the way
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                found.append(child)
-    return found
-
-
-class _watching(AbstractContextManager[None]):
-    """Lets `buffers` see every module of this thread just before its forward runs."""
-
-    def __init__(self, buffers: _Buffers) -> None:
-        self._buffers = buffers
-        self._thread = threading.get_ident()
-
-    def __enter__(self) -> None:
-        self._handle = register_module_forward_pre_hook(self._see)
-
-    def _see(self, module: nn.Module, args: object) -> None:
-        if threading.get_ident() == self._thread:
-            self._buffers.watch(module)
-
-    def __exit__(self, *exception: object) -> None:
-        self._handle.remove()

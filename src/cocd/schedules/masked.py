@@ -52,6 +52,8 @@ class Masked(Schedule):
         forget: bool = False,
         seed: int = 0,
     ) -> None:
+        if not isinstance(ratios, (Mapping, Sequence)):
+            raise ValueError(f"ratios must hold a number for each tensor, got {ratios!r}")
         shares = tuple(ratios.values() if isinstance(ratios, Mapping) else ratios)
         for share in shares:
             if not (isfinite(share) and 0 <= share <= 1):
