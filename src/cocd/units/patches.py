@@ -309,25 +309,59 @@ def at_positions(maps: Maps, site: Site, index: Tensor, d: Tensor) -> dict[str, 
     K, E, _ = index.shape
     if geometry is None or (E != 1 and E % U):
         return None
+    if E > 1:
+        shape = K, E // U, U, N
+        return _all_units(maps, site, index.view(shape), d.view(shape), geometry)
     x, weight = site.input, site.arguments["weight"]
-    units = (index[:, :, :1] // (H * W) % U)[..., 0]  # (K, E)
-    if E == 1:
-        rows, own = index.view(K, N), d.view(K, N)
-        owners = units[:, 0]
-    else:  # all units at once: the same for each pass
-        rows = index.view(K, E // U, U, N).permute(2, 0, 1, 3).flatten(1)
-        own = d.view(K, E // U, U, N).permute(2, 0, 1, 3).flatten(1)
-        owners = torch.arange(U)
-    sample = rows // (U * H * W)
-    at = rows % (H * W)
-    corner = torch.stack([at // W - geometry[0], at % W - geometry[1]], -1).view(-1, 2)
-    k, l = weight.shape[2:]  # noqa: E741
-    window = Patch(x.new_empty(rows.numel(), k, l, 0), corner, sample.flatten(), None)
-    seen, inside = maps.window(x, window)
-    seen = seen * inside.unsqueeze(3)
-    found = torch.bmm(own.unsqueeze(1), seen.view(len(rows), rows.shape[1], -1))  # (R, 1, k l C)
-    slopes = weight.new_zeros(U, k, l, x.shape[1])
-    slopes[owners] = found.view(-1, k, l, x.shape[1])
-    bias = weight.new_zeros(U)
-    bias[owners] = own.sum(1)
-    return {"weight": slopes.permute(0, 3, 1, 2), "bias": bias}
+    rows, own = index.view(K, N), d.view(K, N)
+    owners = rows[:, 0] // (H * W) % U
+    y, z = rows % (H * W) // W, rows % W
+    seen = _windows(maps, x, weight, rows // (U * H * W), y, z, geometry)
+    found = torch.bmm(own.unsqueeze(1), seen.view(K, N, -1))  # (K, 1, k l C)
+    slopes = weight.new_zeros(U, found.shape[2]).index_copy_(0, owners, found.squeeze(1))
+    bias = weight.new_zeros(U).index_copy_(0, owners, own.sum(1))
+    return _as_parameters(weight, slopes, bias)
+
+
+def _all_units(
+    maps: Maps, site: Site, index: Tensor, d: Tensor, geometry: tuple[int, int]
+) -> dict[str, Tensor]:
+    """The same where all units are moved; all (K, Q, U, N).
+
+    Units whose pooling keeps different places of one cell read one of few windows. Each of these is
+    gathered once and multiplied with the slopes of the units that read it.
+    """
+    x, weight = site.input, site.arguments["weight"]
+    U, H, W = site.output.shape[1:]
+    y, z = index % (H * W) // W, index % W
+    top, left = y.amin(2), z.amin(2)
+    sample = index[:, :, 0] // (U * H * W)
+    own = d.permute(2, 0, 1, 3).flatten(1)  # (U, K Q N)
+    offset = ((y - top.unsqueeze(2)) * W + z - left.unsqueeze(2)).permute(2, 0, 1, 3).flatten(1)
+    offsets = offset.unique().tolist()
+    slopes = weight.new_zeros(U, weight[0].numel())
+    if len(offsets) > U:  # no cell is shared
+        for u in range(U):
+            seen = _windows(maps, x, weight, sample, y[:, :, u], z[:, :, u], geometry)
+            slopes[u] = own[u] @ seen
+    else:
+        for each in offsets:
+            seen = _windows(maps, x, weight, sample, top + each // W, left + each % W, geometry)
+            slopes.addmm_(own * (offset == each), seen)
+    return _as_parameters(weight, slopes, own.sum(1))
+
+
+def _windows(
+    maps: Maps, x: Tensor, weight: Tensor, sample: Tensor, y: Tensor, z: Tensor,
+    geometry: tuple[int, int],
+) -> Tensor:  # fmt: skip
+    """(R, k l C): what a convolution reads for its outputs in rows `y` and columns `z`."""
+    corner = torch.stack([y - geometry[0], z - geometry[1]], -1).view(-1, 2)
+    size = Patch(x.new_empty(y.numel(), *weight.shape[2:], 0), corner, sample.flatten(), None)
+    seen, inside = maps.window(x, size)
+    return (seen * inside.unsqueeze(3)).flatten(1)
+
+
+def _as_parameters(weight: Tensor, slopes: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    U, C, k, l = weight.shape  # noqa: E741
+    return {"weight": slopes.view(U, k, l, C).permute(0, 3, 1, 2), "bias": bias}
