@@ -38,8 +38,11 @@ class Core(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What the layer gives, and U C V x."""
-        inner = linear(linear(x, self.right), self.core.to(self.right.dtype))
-        return linear(x, self.weight, self.bias) + linear(inner, self.left)
+        return linear(x, self.weight, self.bias) + self.change(x)
+
+    def change(self, x: Tensor) -> Tensor:
+        """U C V x alone: what training adds to the output of the frozen layer."""
+        return linear(linear(linear(x, self.right), self.core.to(self.right.dtype)), self.left)
 
     def merged(self) -> nn.Linear:
         """An ordinary layer with the changed weight, which is written in place."""

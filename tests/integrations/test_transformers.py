@@ -197,6 +197,34 @@ def test_unit_gradient_steps_with_a_traced_objective(tmp_path):
     assert run.steps.evaluations == gradient.evaluations == 6 * 9
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+def test_dropout_is_off_unless_asked_for(dropout, tmp_path):
+    model, modes = llama(), []
+    model.score.register_forward_pre_hook(lambda *_: modes.append(model.training))
+    mezo = {"optimizers": baselines.MeZO(head(model), lr=1e-2)}
+    run = trainer(model, tmp_path, mezo, dropout=dropout)
+    run.train()
+    assert modes[:12] == [dropout] * 12
+
+
+def test_unit_gradient_trains_the_head_of_a_model_with_attention_dropout(tmp_path):
+    model = llama(attention_dropout=0.1).requires_grad_(False)
+    model.score.requires_grad_(True)
+    objective = cocd.trace(
+        model, lambda output, y: nn.functional.cross_entropy(output["logits"], y)
+    )
+    gradient = cocd.UnitGradient(objective, directions=1)
+    before = frozen(head(model))
+    run = trainer(
+        model,
+        tmp_path,
+        {"optimizers": torch.optim.AdamW(head(model), lr=0.05), "gradient": gradient},
+        bind=lambda batch: objective({"input_ids": batch["input_ids"]}, batch["labels"]),
+    )
+    run.train()
+    assert frozen(head(model)) != before and gradient.evaluations == 6 * 2
+
+
 def test_what_cannot_work_is_refused(tmp_path):
     model = llama()
     mezo = baselines.MeZO(model.parameters(), lr=1e-2)

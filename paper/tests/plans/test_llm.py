@@ -1,6 +1,7 @@
 """The plan `llm` on a tiny random model: files are read, rows made once, settings chosen."""
 
 import json
+import math
 import struct
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from cocd_paper.cli import main
 from cocd_paper.llm import checkpoint, llama, methods, questions, subsets, table, training
+from cocd_paper.llm.command import choose_rate
 from cocd_paper.llm.tokenizer import Tokenizer
 from cocd_paper.plans import llm as plan
 
@@ -109,7 +111,8 @@ def test_command_makes_every_row_once_and_shows_the_best_rate(files, tmp_path, c
     assert main(options) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     tuned = [row for row in rows if row["tuning"]]
-    assert len(tuned) == len(plan.GRID) + 2 and all(row["test"] is None for row in tuned)
+    rates = {row["lr"] for row in tuned}
+    assert len(rates) == len(tuned) and all(row["test"] is None for row in tuned)
     (run,) = [row for row in rows if row["method"] == "mezo" and not row["tuning"]]
     assert run["lr"] == table.best(tuned)["lr"]
     figure = tmp_path / "curves.svg"
@@ -123,3 +126,25 @@ def test_command_makes_every_row_once_and_shows_the_best_rate(files, tmp_path, c
 def test_files_that_are_not_named_are_asked_for(capsys):
     assert main(["llm", "--rows", "nowhere.jsonl"]) == 2
     assert "--model and --tokenizer and --trec" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("peak", "tried"), [(1e-4, 5), (3e-1, 6), (1e-7, 6), (3e-3, 5)])
+def test_search_for_the_rate_stops_once_both_neighbours_are_worse(peak, tried):
+    rows = {}
+
+    def make(row):
+        dev = -abs(math.log10(row.lr / peak))
+        rows[row.key] = {"how": "done", "lr": row.lr, "dev": dev, "curve": [{"dev_loss": 0.0}]}
+
+    pair = plan.Pair("head", "mezo", 20, "constant")
+    found = choose_rate(pair, rows, make)
+    assert abs(math.log10(found / peak)) <= 1.0 and len(rows) == tried
+    assert found == table.best([*rows.values()])["lr"]
+
+
+def test_cosine_lets_the_rate_fall_to_nothing(materials):
+    constant = training.train(plan.Row("head", "adam", 0.01, 0, 60, False), materials)
+    falling = training.train(plan.Row("head", "adam", 0.01, 0, 60, False, "cosine"), materials)
+    (a, b), (c, d) = (row["curve"][-2:] for row in (constant, falling))
+    assert abs(d["loss"] - c["loss"]) < abs(b["loss"] - a["loss"])
+    assert plan.default_schedule("mezo") == "constant" and plan.default_schedule("adam") == "cosine"

@@ -35,6 +35,8 @@ class Trainer(transformers.Trainer):
             objective: ``lambda batch: objective(batch, batch["labels"])``. None takes the loss
             that `compute_loss` gives.
         on_step: functions that get a dict after each step; see `cocd.integrations.Steps`.
+        dropout: False probes the model in evaluation mode, as MeZO's code does, because dropout
+            adds noise to every slope. True probes it in training mode.
         options: all else that `transformers.Trainer` takes, by name.
     """
 
@@ -47,11 +49,12 @@ class Trainer(transformers.Trainer):
         gradient: Gradient | None = None,
         bind: Callable[[dict[str, Any]], Closure] | None = None,
         on_step: OnStep | Iterable[OnStep] = (),
+        dropout: bool = False,
         **options: Any,
     ) -> None:
         pair = optimizers if isinstance(optimizers, tuple) else (optimizers, None)
         self.steps = Steps(pair[0], gradient, on_step=on_step)
-        self.bind = bind
+        self.bind, self.dropout = bind, dropout
         _check_arguments(args)
         super().__init__(model, args, optimizers=pair, **options)
 
@@ -64,7 +67,7 @@ class Trainer(transformers.Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """Probe, and move; with a `gradient` the trainer calls ``optimizer.step`` afterwards."""
-        model.train()
+        model.train(self.dropout)
         inputs = self._prepare_inputs(inputs)
 
         def closure() -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..plans import llm as plan
-from ..plans.llm import Row
+from ..plans.llm import Pair, Row
 from .table import best, table
 
 
@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subset", nargs="+", choices=plan.SUBSETS, default=[*plan.SUBSETS])
     parser.add_argument("--method", nargs="+", choices=plan.METHODS, default=[*plan.METHODS])
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
+    parser.add_argument(
+        "--schedule",
+        choices=plan.SCHEDULES,
+        help="of the learning rate; by default cosine with Adam, constant for all else",
+    )
     parser.add_argument("--evaluations", type=int, default=plan.EVALUATIONS)
     parser.add_argument("--table", action="store_true", help="show the rows there are, run nothing")
     parser.add_argument("--figure", type=Path, help="draw the first of the subsets as SVG")
@@ -46,13 +51,11 @@ def run(args: argparse.Namespace) -> int:
                 rows[row.key] = found = train(row, materials)
                 with args.rows.open("a") as file:
                     file.write(json.dumps(found) + "\n")
-                print(
-                    f"{row.key}: {found['loss']} dev {found['dev']} {found['seconds']} s",
-                    flush=True,
-                )
+                said = f"{found['how']}, dev {found['dev']}, {found['seconds']} s"
+                print(f"{row.key}: {said}", flush=True)
 
-        for subset, method in plan.pairs(args.subset, args.method):
-            make_pair(subset, method, args.evaluations, args.seed, rows, make)
+        for pair in plan.pairs(args.subset, args.method, args.evaluations, args.schedule):
+            make_pair(pair, args.seed, rows, make)
     print(table(list(rows.values())))
     if args.figure:
         from .figure import draw
@@ -62,26 +65,34 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_pair(
-    subset: str,
-    method: str,
-    evaluations: int,
-    seeds: list[int],
-    rows: dict[str, dict[str, Any]],
-    make: Callable[[Row], None],
+    pair: Pair, seeds: list[int], rows: dict[str, dict[str, Any]], make: Callable[[Row], None]
 ) -> None:
     """Choose the learning rate, then run at that one."""
-    lr = 0.0
-    if method not in plan.WITHOUT_RATE:
-        tuning = plan.tuning(subset, method, evaluations, plan.GRID)
-        for row in tuning:
-            make(row)
-        lr = best([rows[row.key] for row in tuning])["lr"]
-        finer = plan.tuning(subset, method, evaluations, plan.between(lr))
-        for row in finer:
-            make(row)
-        lr = best([rows[row.key] for row in [*tuning, *finer]])["lr"]
-    for row in plan.runs(subset, method, lr, evaluations, seeds):
+    lr = 0.0 if pair.method in plan.WITHOUT_RATE else choose_rate(pair, rows, make)
+    for row in pair.runs(lr, seeds):
         make(row)
+
+
+def choose_rate(pair: Pair, rows: dict[str, dict[str, Any]], make: Callable[[Row], None]) -> float:
+    """The best of the grid and of the two beside it.
+
+    The search begins with the middle of the grid and adds rates while the best is at an edge of
+    what was tried.
+    """
+    tried: dict[float, dict[str, Any]] = {}
+
+    def attempt(*rates: float) -> float:
+        for row in pair.tuning(rates):
+            make(row)
+            tried[row.lr] = rows[row.key]
+        lr: float = best([*tried.values()])["lr"]
+        return lr
+
+    middle = len(plan.GRID) // 2
+    lr = attempt(*plan.GRID[middle - 1 : middle + 1])
+    while missing := [rate for rate in plan.neighbours(lr) if rate not in tried]:
+        lr = attempt(*missing)
+    return attempt(*plan.between(lr))
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -89,4 +100,4 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     found = [json.loads(line) for line in path.read_text().splitlines()]
-    return {Row(**{n: row[n] for n in Row._fields}).key: row for row in found}
+    return {Row(**{n: row[n] for n in Row._fields if n in row}).key: row for row in found}

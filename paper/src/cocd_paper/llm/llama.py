@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,18 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 from .checkpoint import Shape
 
 _EPS = 1e-5
+
+
+class Start(NamedTuple):
+    """From where on the model depends on what is trained: a block, and what in it is constant.
+
+    `constant` is "input", "projections" (the frozen queries, keys and values, to which adapters
+    add), or "attention"; the latter two are for the last block, of which only the last tokens'
+    rows matter.
+    """
+
+    block: int
+    constant: str = "input"
 
 
 class RMSNorm(nn.Module):
@@ -55,14 +67,35 @@ class Block(nn.Module):
 
     def attend(self, x: Tensor, mask: Tensor, only_last: bool = False) -> Tensor:
         """The activations after attention."""
+        first = x.shape[1] - 1 if only_last else 0
+        _, q, k, v = self.projections(x, first)
+        return self._mixed(x[:, first:], q, k, v, mask[:, :, first:])
+
+    def projections(self, x: Tensor, first: int) -> tuple[Tensor, ...]:
+        """The normed input; queries from token `first` on, keys and values, by heads."""
         length = x.shape[1]
-        first = length - 1 if only_last else 0
         normed = self.attention_norm(x)
         q = self._rotated(self._split(self.query(normed[:, first:])), first, length)
         k = self._rotated(self._split(self.key(normed)), 0, length)
-        v = self._split(self.value(normed))
-        found = scaled_dot_product_attention(q, k, v, attn_mask=mask[:, :, first:])
-        return x[:, first:] + self.output(found.transpose(1, 2).flatten(2))
+        return normed, q, k, self._split(self.value(normed))
+
+    def adapt(
+        self, x: Tensor, normed: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
+    ) -> Tensor:
+        """The activations of the last tokens after attention, from the frozen projections."""
+        length = normed.shape[1]
+        last = length - 1
+        if (change := _change(self.query, normed[:, last:])) is not None:
+            q = q + self._rotated(self._split(change), last, length)
+        if (change := _change(self.key, normed)) is not None:
+            k = k + self._rotated(self._split(change), 0, length)
+        if (change := _change(self.value, normed)) is not None:
+            v = v + self._split(change)
+        return self._mixed(x, q, k, v, mask)
+
+    def _mixed(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        found = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.output(found.transpose(1, 2).flatten(2))
 
     def feed(self, x: Tensor) -> Tensor:
         """The activations after the feed-forward layer."""
@@ -93,33 +126,52 @@ class Llama(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Logits of the label words for the token after each prompt."""
-        logits: Tensor = Tail(self, 0)(self.embedding(tokens), mask)
+        logits: Tensor = Tail(self, Start(0))(self.embedding(tokens), mask)
         return logits
 
 
 class Tail(nn.Module):
-    """The model from block `start` on, for what comes before is constant if it is not trained.
+    """The model from `start` on: what comes before is constant, and computed once for all rows."""
 
-    `start` is a whole number, or a half more where attention of that block is constant, too; then
-    the input is the activations of the last tokens.
-    """
-
-    def __init__(self, model: Llama, start: float) -> None:
+    def __init__(self, model: Llama, start: Start) -> None:
         super().__init__()
         self.start = start
-        self.blocks = model.blocks[int(start) :]
+        self.blocks = model.blocks[start.block :]
         self.norm, self.head = model.norm, model.head
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Logits of the label words."""
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        """Logits of the label words, from what `below` gives."""
         block: Any
         for i, block in enumerate(self.blocks):
-            if i == 0 and self.start % 1:
+            if self.start.constant == "attention":
                 x = block.feed(x)
+            elif self.start.constant == "projections":
+                x = block.feed(block.adapt(x, *others))
             else:
-                x = block(x, mask, only_last=i == len(self.blocks) - 1)
+                x = block(x, *others, only_last=i == len(self.blocks) - 1)
         logits: Tensor = self.head(self.norm(x[:, -1]))
         return logits
+
+
+@torch.no_grad()
+def below(model: Llama, tokens: Tensor, mask: Tensor, start: Start) -> tuple[Tensor, ...]:
+    """What `Tail` begins with."""
+    x: Tensor = model.embedding(tokens)
+    block: Any
+    for block in list(model.blocks)[: start.block]:
+        x = block(x, mask)
+    if start.constant == "input":
+        return x, mask
+    block = model.blocks[start.block]
+    if start.constant == "attention":
+        return (block.attend(x, mask, only_last=True),)
+    last = x.shape[1] - 1
+    return x[:, last:], *block.projections(x, last), mask[:, :, last:]
+
+
+def _change(layer: nn.Module, x: Tensor) -> Tensor | None:
+    """What an adapter adds to the output of its frozen layer."""
+    return layer.change(x) if hasattr(layer, "change") else None  # type: ignore[operator]
 
 
 def padded(rows: list[list[int]], length: int) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,9 @@ class Method(Protocol):
     def evaluations(self) -> int:
         """Forward passes of a batch so far."""
 
+    def set_rate(self, lr: float) -> None:
+        """Of the next steps."""
+
     def step(self, inputs: Inputs, labels: Tensor) -> None:
         """One step."""
 
@@ -44,6 +47,11 @@ class Forward:
     def evaluations(self) -> int:
         """Forward passes of a batch so far."""
         return self.steps.evaluations
+
+    def set_rate(self, lr: float) -> None:
+        """Of the next steps."""
+        for group in self.steps.optimizer.param_groups:
+            group["lr"] = lr
 
     def step(self, inputs: Inputs, labels: Tensor) -> None:
         """One step."""
@@ -66,6 +74,10 @@ class Adam:
     def evaluations(self) -> int:
         """Forward passes of a batch so far, or what takes as long."""
         return self.cost * self.steps
+
+    def set_rate(self, lr: float) -> None:
+        """Of the next steps."""
+        self.lr = self.adam.param_groups[0]["lr"] = lr
 
     def gradient(self, inputs: Inputs, labels: Tensor) -> tuple[Tensor, ...]:
         """Of the loss on a batch."""
@@ -109,7 +121,7 @@ def make(
         return (ForwardGradient if name == "forward" else Adam)(model, parameters, lr)
     objective = cocd.trace(model, cross_entropy)
     # Where the trained layers are nearly all that is left of the model, tracing saves nothing.
-    traced = objective if name in _TRACED and not subset.start % 1 else None
+    traced = objective if name in _TRACED and subset.start.constant != "attention" else None
     estimators: dict[str, Callable[[], Any]] = {
         "units": lambda: cocd.UnitGradient(objective, seed=seed),
         "samples": lambda: cocd.UnitGradient(objective, directions=1, seed=seed),

@@ -11,16 +11,16 @@ from torch.nn.functional import linear
 
 import cocd
 
-from .llama import Llama
+from .llama import Llama, Start
 
 _ALPHA = 16.0  # of LoRA: its product is scaled by alpha / r
 
 
 class Subset(NamedTuple):
-    """Parameters, the first block that they change (`llama.Tail`), and a radius for directions."""
+    """Parameters, from where on they change the model, and a radius for directions."""
 
     parameters: list[nn.Parameter]
-    start: float
+    start: Start
     eps: float
 
 
@@ -36,7 +36,11 @@ class LoRA(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What the layer gives, and the low-rank part."""
-        return linear(x, self.weight) + self.scale * linear(linear(x, self.a), self.b)
+        return linear(x, self.weight) + self.change(x)
+
+    def change(self, x: Tensor) -> Tensor:
+        """The low-rank part."""
+        return self.scale * linear(linear(x, self.a), self.b)
 
 
 def choose(name: str, model: Llama, seed: int) -> Subset:
@@ -52,21 +56,22 @@ def _head(model: Llama, generator: torch.Generator) -> Subset:
     last = len(model.blocks) - 1
     feed_norm = model.get_submodule(f"blocks.{last}.feed_norm")
     modules = [feed_norm, model.norm, model.head]
-    return Subset([p for m in modules for p in m.parameters()], last + 0.5, 1e-3)
+    return Subset([p for m in modules for p in m.parameters()], Start(last, "attention"), 1e-3)
 
 
 def _norms(model: Llama, generator: torch.Generator) -> Subset:
-    return Subset([p for p in model.parameters() if p.dim() == 1], 0, 1e-3)
+    return Subset([p for p in model.parameters() if p.dim() == 1], Start(0), 1e-3)
 
 
 def _all(model: Llama, generator: torch.Generator) -> Subset:
-    return Subset([p for p in model.parameters() if p is not model.embedding.weight], 0, 1e-3)
+    chosen = [p for p in model.parameters() if p is not model.embedding.weight]
+    return Subset(chosen, Start(0), 1e-3)
 
 
 def _cores(last: bool) -> Callable[[Llama, torch.Generator], Subset]:
     def make(model: Llama, generator: torch.Generator) -> Subset:
-        start = len(model.blocks) - 1 if last else 0
-        found = cocd.cores(model, rank=4, layers=f"blocks.{start if last else '*'}.*")
+        start = _start(model, last)
+        found = cocd.cores(model, rank=4, layers=f"blocks.{start.block if last else '*'}.*")
         return Subset(found, start, 1e-2)
 
     return make
@@ -74,9 +79,9 @@ def _cores(last: bool) -> Callable[[Llama, torch.Generator], Subset]:
 
 def _lora(last: bool, rank: int) -> Callable[[Llama, torch.Generator], Subset]:
     def make(model: Llama, generator: torch.Generator) -> Subset:
-        start = len(model.blocks) - 1 if last else 0
+        start = _start(model, last)
         found: list[nn.Parameter] = []
-        for block in list(model.blocks)[start:]:
+        for block in list(model.blocks)[start.block :]:
             for name in ("query", "value"):
                 layer = LoRA(block.get_submodule(name), rank, generator)  # type: ignore[arg-type]
                 setattr(block, name, layer)
@@ -84,6 +89,10 @@ def _lora(last: bool, rank: int) -> Callable[[Llama, torch.Generator], Subset]:
         return Subset(found, start, 1e-2)
 
     return make
+
+
+def _start(model: Llama, last: bool) -> Start:
+    return Start(len(model.blocks) - 1, "projections") if last else Start(0)
 
 
 _MAKERS = {

@@ -17,22 +17,27 @@ def best(rows: Rows) -> dict[str, Any]:
 
 
 def table(rows: Rows) -> str:
-    """One line for each subset, method and length."""
-    groups: dict[tuple[str, str, int], Rows] = {}
+    """One line for each subset, length, method and schedule."""
+    groups: dict[tuple[str, str, int, str], Rows] = {}
     for row in rows:
         if not row["tuning"]:
-            key = (row["subset"], row["method"], row["evaluations"])
+            schedule = row.get("schedule", "constant")
+            key = (row["subset"], row["method"], row["evaluations"], schedule)
             groups.setdefault(key, []).append(row)
-    order = sorted(groups, key=lambda k: ([*SUBSETS].index(k[0]), k[2], [*METHODS].index(k[1])))
+    order = sorted(
+        groups, key=lambda k: ([*SUBSETS].index(k[0]), k[2], [*METHODS].index(k[1]), k[3])
+    )
     lines = [
         "| trained | n | evaluations | method | lr | loss | dev % | test % | seconds | seeds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for subset, method, evaluations in order:
-        some = groups[subset, method, evaluations]
+    for subset, method, evaluations, schedule in order:
+        some = groups[subset, method, evaluations, schedule]
         done = [row for row in some if row["how"] == "done"]
         lr = "/".join(dict.fromkeys(f"{row['lr']:g}" for row in some)) if some[0]["lr"] else "-"
-        cells = [SUBSETS[subset], f"{some[0]['n']:,}", f"{evaluations:,}", METHODS[method], lr]
+        falling = ", cosine" if schedule == "cosine" else ""
+        cells = [SUBSETS[subset], f"{some[0]['n']:,}", f"{evaluations:,}"]
+        cells += [METHODS[method] + falling, lr]
         if done:
             cells += [f"{mean(row['loss'] for row in done):.3f}"]
             cells += [f"{100 * mean(row[name] for row in done):.1f}" for name in ("dev", "test")]

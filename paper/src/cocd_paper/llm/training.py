@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import cos, inf, isfinite, pi
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -15,7 +15,7 @@ import cocd
 
 from ..plans.llm import Row
 from . import checkpoint, methods, questions, subsets
-from .llama import Llama, Tail, padded
+from .llama import Llama, Start, Tail, below, padded
 from .methods import Inputs
 from .tokenizer import Tokenizer
 
@@ -36,7 +36,7 @@ class Materials:
         self.questions = questions.load(trec, words)
         labels = questions.word_tokens(words)
         self.weights["head.weight"] = self.weights["embedding.weight"][labels].clone()
-        self._cached: dict[tuple[str, float], Cached] = {}
+        self._cached: dict[tuple[str, Start], Cached] = {}
 
     def model(self) -> Llama:
         """The model as it was trained, with a head for the label words."""
@@ -44,8 +44,8 @@ class Materials:
         model.load_state_dict(self.weights)
         return model.eval()
 
-    def rows(self, name: str, start: float) -> Cached:
-        """Rows of a split, with what no subset changes that begins at `start`."""
+    def rows(self, name: str, start: Start) -> Cached:
+        """Rows of a split, with what no subset changes whose model begins at `start`."""
         key = (name, start)
         if key not in self._cached:
             self._cached[key] = Cached(self.model(), getattr(self.questions, name), start)
@@ -55,30 +55,15 @@ class Materials:
 class Cached:
     """Rows with the activations that training does not change."""
 
-    def __init__(self, model: Llama, rows: questions.Rows, start: float) -> None:
+    def __init__(self, model: Llama, rows: questions.Rows, start: Start) -> None:
         self.labels = torch.tensor(rows[1])
-        tokens, self.mask = padded(rows[0], questions.LENGTH)
-        parts = zip(tokens.split(_HELD), self.mask.split(_HELD), strict=True)
-        self.start = start
-        self.x = torch.cat([_below(model, *part, start) for part in parts])
+        prompts = zip(*(t.split(_HELD) for t in padded(rows[0], questions.LENGTH)), strict=True)
+        parts = [below(model, tokens, mask, start) for tokens, mask in prompts]
+        self.inputs = [torch.cat(part) for part in zip(*parts, strict=True)]
 
     def batch(self, rows: list[int]) -> tuple[Inputs, Tensor]:
         """Inputs of `llama.Tail`, and labels."""
-        x = self.x[rows]  # what comes after attention looks at one token of each prompt alone
-        return (x,) if self.start % 1 else (x, self.mask[rows]), self.labels[rows]
-
-
-@torch.no_grad()
-def _below(model: Llama, tokens: Tensor, mask: Tensor, start: float) -> Tensor:
-    """The activations at `start`."""
-    x: Tensor = model.embedding(tokens)
-    block: Any
-    for block in list(model.blocks)[: int(start)]:
-        x = block(x, mask)
-    if start % 1:
-        block = model.blocks[int(start)]
-        x = block.attend(x, mask, only_last=True)
-    return x
+        return tuple(x[rows] for x in self.inputs), self.labels[rows]
 
 
 def train(row: Row, materials: Materials) -> dict[str, Any]:
@@ -94,8 +79,10 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
     seconds = 0.0
 
     def judge() -> None:
-        (loss, _), (dev_loss, accuracy) = judged(tail, train), judged(tail, dev)
-        found = {"loss": loss, "dev_loss": dev_loss, "dev": accuracy}
+        dev_loss, accuracy = judged(tail, dev)
+        found = {"dev_loss": dev_loss, "dev": accuracy}
+        if not row.tuning:
+            found["loss"], _ = judged(tail, train)
         place = {"evaluations": method.evaluations, "seconds": seconds}
         curve.append({name: round(value, 5) for name, value in {**place, **found}.items()})
 
@@ -106,6 +93,8 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
         while method.evaluations < part * row.evaluations:
             inputs, labels = batches.next()
             began = process_time()
+            if row.schedule == "cosine":
+                method.set_rate(row.lr * (1 + cos(pi * method.evaluations / row.evaluations)) / 2)
             try:
                 method.step(inputs, labels)
             except cocd.NonFiniteLoss:
@@ -113,17 +102,18 @@ def train(row: Row, materials: Materials) -> dict[str, Any]:
                 break
             seconds += process_time() - began
         judge()
-        if how != "done" or not curve[-1]["loss"] < _DIVERGED:
+        if how != "done" or not curve[-1]["dev_loss"] < _DIVERGED:
             how = "diverged"
             break
     ended = how == "done" and not row.tuning  # test rows choose nothing
     test = judged(tail, materials.rows("test", subset.start))[1] if ended else None
+    loss = curve[-1].get("loss", inf)  # of the training rows, which tuning does not look at
     return {
         **row._asdict(),
         "n": sum(p.numel() for p in subset.parameters),
         "how": how,
         "seconds": round(seconds, 2),
-        "loss": curve[-1]["loss"] if isfinite(curve[-1]["loss"]) else None,
+        "loss": loss if isfinite(loss) else None,
         "dev": curve[-1]["dev"],
         "test": test,
         "curve": curve,
