@@ -9,7 +9,7 @@ import numpy as np
 from ..parts.types import State
 from .methods.rule import Vector
 
-VERSION = 4  # of the saved state
+VERSION = 5  # of the saved state
 
 RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOPPED = -1, 0, 1, 2, 3, 4, 5, 99
 

@@ -59,6 +59,7 @@ class Auto:
         self._best, self._lowest = x0.copy(), np.inf  # where the lowest of the descents ended
         self._bend = np.zeros(len(x0))  # the curvatures there
         self._why = ""  # it ended there
+        self._kink = False  # slopes jump there
         self._first = 0.0  # f(x0)
         self._attempts = self._vain = 0
 
@@ -122,9 +123,9 @@ class Auto:
             self._skips += self._stage.skipped
             self._stage = following
 
-    def _descent(self, x: Vector, f: float) -> Descent:
+    def _descent(self, x: Vector, f: float, known: bool = True) -> Descent:
         assert self._B is not None
-        return Descent(self.surface, x, f, self._B, self._ftol)
+        return Descent(self.surface, x, f, self._B, self._ftol, known)
 
     def _following(self, stage: Stage) -> Stage | None:
         """The stage after this one, None if it goes on; sets `converged` where all is done."""
@@ -132,13 +133,13 @@ class Auto:
         if isinstance(stage, Averaging):
             if surface.noise >= _QUIETER * stage.began:
                 return None
-            following = self._descent(stage.x, stage.f)
+            following = self._descent(stage.x, stage.f, known=False)
             following.inherit(stage.c, stage.pairs)
             return following
         if isinstance(stage, Continuation):
             if not stage.done:
                 return None
-            descent = self._descent(stage.x, stage.f)
+            descent = self._descent(stage.x, stage.f, known=False)
             descent.enough = self._lowest
             return descent
         if isinstance(stage, CoordinateScan):
@@ -160,6 +161,7 @@ class Auto:
         self._vain = 0 if gained > much else self._vain + 1
         if gained > 0:
             self._best, self._lowest, self._bend = stage.x.copy(), stage.f, stage.c.copy()
+            self._kink = stage.kink
             self._why = f"converged: {stage.done} (ftol={self._ftol:g}), {self._around}"
         alone = surface.noise > 0 or surface.eps is not None  # there is no wider radius
         if not self._never and (alone or self._vain > _ATTEMPTS):
@@ -167,19 +169,26 @@ class Auto:
             return None
         self._attempts += 1
         width = _LOOKED[self._attempts % len(_LOOKED)]
-        return CoordinateScan(surface, self._best, self._lowest, self._bend, width, self._rng)
+        bend, kink = self._bend, self._kink
+        return CoordinateScan(surface, self._best, self._lowest, bend, width, self._rng, kink)
 
     @property
     def _around(self) -> str:
         if self.surface.eps is not None:
             return f"with probes at eps={self.surface.eps:g} alone"
-        return "its surroundings not searched" if self.surface.noise else "no lower point nearby"
+        if self.surface.noise:
+            return "its surroundings not searched"
+        return "no lower point nearby" + (
+            " along coordinates and random lines; it is at a kink, where others may lead down"
+            if self._kink
+            else ""
+        )
 
     # --- saving --------------------------------------------------------------------------------
 
     _FIELDS: tuple[str, ...] = (
         *("_signs", "converged", "_steps", "_skips", "_attempts", "_vain"),
-        *("_first", "_best", "_lowest", "_bend"),
+        *("_first", "_best", "_lowest", "_bend", "_kink"),
     )
 
     def state_dict(self) -> State:

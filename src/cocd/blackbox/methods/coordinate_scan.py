@@ -20,6 +20,7 @@ _LITTLE = 0.1  # of the rise that the curvature foretells: less than that is pro
 _MANY = 0.25  # promising looks a coordinate: a landscape full of valleys
 _LINES = 5  # at random, each with a radius of its own between
 _NEAR = (-3.0, -0.5)  # these powers of ten, of the scale
+_MANY_LINES = 25  # the same where slopes jump
 _SPREAD = 0.35  # of the radius, in the first look; it halves with each
 
 
@@ -34,6 +35,7 @@ class CoordinateScan:
         c: Vector,
         width: float,
         rng: np.random.Generator,
+        kink: bool = False,
     ) -> None:
         n = len(x)
         self.surface, self._rng = surface, rng
@@ -45,7 +47,7 @@ class CoordinateScan:
         # Both sides of each coordinate: where to look next, and the lowest there and where.
         self._index = np.tile(np.arange(n), 2)
         self._next = np.concatenate([x + radii, x - radii])
-        k = _LINES if c.any() else 0  # a plateau has no kinks
+        k = (_MANY_LINES if kink else _LINES) if c.any() else 0  # a plateau has no kinks
         lines = 10 ** rng.uniform(*_NEAR, (k, 1)) * rng.standard_normal((k, n))
         lines *= surface.scales(x)
         self._near = surface.inside(x + np.concatenate([lines, -lines]))

@@ -7,6 +7,8 @@ nothing about is scaled by the curvature along the coordinates.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,8 +47,11 @@ class CurvaturePairs:
         """Forget everything."""
         self._s, self._y = self._s[:0], self._y[:0]
 
-    def direction(self, g: Vector, inverse: Vector) -> Vector:
-        """Minus the inverse Hessian times g; where g is 0 (at a bound) nothing moves."""
+    def direction(self, g: Vector, inverse: Vector | Callable[[Vector], Vector]) -> Vector:
+        """Minus the inverse Hessian times g; where g is 0 (at a bound) nothing moves.
+
+        `inverse` is what pairs say nothing about: one number a coordinate, or a function.
+        """
         free = g != 0
         q, used = g.copy(), []
         for s, y in zip(self._s[::-1], self._y[::-1], strict=True):
@@ -57,7 +62,7 @@ class CurvaturePairs:
             a = float(s @ q) / product
             q -= a * y
             used.append((a, s, y, product))
-        r = inverse * q
+        r = inverse(q) if callable(inverse) else inverse * q
         for a, s, y, product in reversed(used):
             r += (a - float(y @ r) / product) * s
         return np.asarray(-r * free)

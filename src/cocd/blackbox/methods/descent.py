@@ -8,6 +8,8 @@ pay; a block moves alone. `cocd.auto.direction` has the mechanism and why it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,9 @@ from ...parts.types import State
 from ...schedules import Cyclic
 from ..radius import ROUNDING
 from ..stencil import Stencil
+from . import hessian as hessians
 from .curvature_pairs import CurvaturePairs
+from .hessian import Demand, Hessian
 from .rule import Points, Vector
 from .saving import fields, numbers, restore, search_of, search_state
 from .surface import Surface, differences, probes
@@ -33,14 +37,21 @@ _SCALE = 1.0  # than this many times its scale
 _PAID = 0.05  # of what the slope promised: pairs that bring less are set aside
 _REST = 5  # steps that they then rest
 _CLEAR = 3.0  # times the noise: what the lowest of a few values must gain
+_FAITHFUL = 0.1  # of its own step: a search that ends shorter shows that it is wrong
+_CLOSER = 0.4  # of the last radius: near enough to tell a kink from a curve
+_ROUNDING = 1e3 * ROUNDING  # of a value: differences that are larger are none
 _SWEEPS = 2  # without change
 
 
 class Descent:
     """From x to where nothing near is lower; `done` says why it ended, or is empty."""
 
-    def __init__(self, surface: Surface, x: Vector, f: float, B: int, ftol: float) -> None:
+    def __init__(
+        self, surface: Surface, x: Vector, f: float, B: int, ftol: float, known: bool = True
+    ) -> None:
+        """`f` is the value at x; where that is not `known`, one nearby."""
         n = len(x)
+        self._known = known
         self.surface, self._ftol, self._B = surface, ftol, B
         self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
         self.enough = np.inf  # where slower progress than that towards it ends the descent
@@ -58,11 +69,17 @@ class Descent:
         self._spare: tuple[float, Vector] = (np.inf, self.x.copy())  # the best probe of a step
         self._recent: list[float] = []
         self._first = f
+        self._hessian: Hessian | None = None
+        self._demand = Demand()
         self._plateau = False  # x is on one, and the radius was widened
+        self._whole = False  # all of x was probed
+        self._width = np.zeros(n)  # of the last differences
+        self.kink = False  # slopes jump here
+        self._parabolic = True  # a smaller radius shows the same
         self.lost = False  # in noise: what a step gains cannot be told
 
     def inherit(self, c: Vector, pairs: CurvaturePairs) -> None:
-        """Go on with the curvature that another stage has found, at the least radius."""
+        """Go on with the curvature that another stage has found."""
         self.c, self.pairs = c.copy(), pairs
         self._radius = _NARROW
 
@@ -70,6 +87,9 @@ class Descent:
 
     def ask(self, limit: int | None) -> Points:
         """Probes and trial points by turns."""
+        if (hessian := self._unfinished) is not None:
+            points = hessian.ask()
+            return points if limit is None or len(points) <= limit else np.empty((0, len(self.x)))
         if self._search is None:
             return self._probes(limit)
         lengths = self._search.lengths
@@ -82,7 +102,12 @@ class Descent:
         if B < 1:
             return np.empty((0, len(self.x)))
         block = np.concatenate([np.arange(*stretch) for stretch in self._schedule.next(B)])
-        self._stencil = self.surface.stencil(block, self.x, self._radii())
+        h = self._radii()
+        self._measuring = self._wants_hessian(block, limit)
+        if self._measuring:
+            size = self.surface.scales(self.x)
+            h = np.maximum(h, hessians.radii(size, self.f, self.c))
+        self._stencil = self.surface.stencil(block, self.x, h)
         return probes(self.x, self._stencil)
 
     def _radii(self) -> Vector:
@@ -91,10 +116,28 @@ class Descent:
         least = self.surface.least(self.x, self.f, self.c)
         return np.maximum(least, self._radius * self.surface.scales(self.x))
 
+    @property
+    def _unfinished(self) -> Hessian | None:
+        return None if self._hessian is None or self._hessian.done else self._hessian
+
+    def _wants_hessian(self, block: NDArray[np.intp], limit: int | None) -> bool:
+        whole = len(block) == len(self.x) and not block[0] and len(self.pairs) > 0
+        calm = not (self._rest or self.surface.noise or self._plateau)
+        return whole and calm and self._demand.due(len(self.x), limit)
+
     # --- learning ------------------------------------------------------------------------------
 
     def tell(self, values: Vector) -> None:
         """Learn from a phase and begin the next."""
+        if (hessian := self._unfinished) is not None:
+            hessian.tell(values)
+            if self._unfinished is None:
+                self.pairs.clear()
+                self._own = Length()
+                self._demand.met()
+                self._go(np.arange(len(self.x)), self._width)
+            return
+        self._demand.spent += len(values)
         if self._search is None:
             self._propose(values)
             return
@@ -104,9 +147,10 @@ class Descent:
 
     def _propose(self, values: Vector) -> None:
         """From differences to a direction."""
-        stencil = self._stencil
-        f = float(values[0])
-        self.surface.twice(self.f, f)
+        stencil, f = self._stencil, float(values[0])
+        if self._known:
+            self.surface.twice(self.f, f)
+        self._known = True
         if not np.isfinite(f):  # it has been evaluated before: this time it failed
             f = self.f
         if not np.isfinite(f):
@@ -116,23 +160,43 @@ class Descent:
         good = np.isfinite(g)
         self.skipped += int((~good).sum())
         block = stencil.block
+        self._whole = len(block) == len(self.x)
         self._keep_spare(stencil, seen)
         self._schedule.advance(len(block))
         if 2 * good.sum() < len(good):  # that nothing is lower shows nothing here
             self._recent = []
             self._fail()
             return
+        self._compare_radii(stencil, f, c)
         self.g[block] = np.where(good, g, 0.0)
         self.c[block] = np.where(np.isfinite(c), c, np.where(good, self.c[block], 0.0))
         if not (g[good].any() or self.c[block].any() or (seen != f).any()):
             self._widen()
             return
-        self._d = self._direction(block, stencil.width)
+        if self._measuring and good.all():
+            self._hessian = Hessian.begun(self.x, f, stencil, seen, self.c)
+            return
+        self._go(block, stencil.width)
+
+    def _go(self, block: NDArray[np.intp], width: Vector) -> None:
+        """Begin a search."""
+        self._d = self._direction(block, width)
         slope = float(self.g[block] @ self._d[block])
         if slope >= 0 or not np.isfinite(slope):
             self._fail()
             return
-        self._search = Search(f, slope, (self._own if self._quasi else self._length).value)
+        self._search = Search(self.f, slope, (self._own if self._quasi else self._length).value)
+
+    def _compare_radii(self, stencil: Stencil, f: float, c: Vector) -> None:
+        """With a smaller radius a parabola curves as before, a kink the more."""
+        block, h = stencil.block, stencil.width / 2
+        before, old = self._width[block] / 2, np.abs(self.c[block])
+        closer = (h <= _CLOSER * before) & (before > 0)
+        if closer.any():
+            seen = closer & (np.abs(c) * h * h > _ROUNDING * abs(f))
+            self.kink = bool((seen & (c * h > 0.5 * old * before)).any())
+            self._parabolic = not (seen & ((np.abs(c) > 2 * old) | (np.abs(c) < 0.5 * old))).any()
+        self._width[block] = stencil.width
 
     def _widen(self) -> None:
         """Nothing differs within the radius: a plateau, unless it is one far and wide."""
@@ -140,7 +204,7 @@ class Descent:
         size, box = self.surface.scales(x), self.surface.box
         far = _WIDEST * size if box is None else np.minimum(_WIDEST * size, box.upper - box.lower)
         if eps is not None or (self._radii() >= far).all():
-            self._end(f"fun does not change within a radius of {float(self._radii().max()):g}")
+            self._end(f"fun is the same at all radii up to {float(self._radii().max()):g}")
             return
         self._radius *= _WIDER
         self._plateau = True
@@ -165,14 +229,13 @@ class Descent:
         noise = max(ROUNDING * max(abs(self.f), 1e-300), surface.noise)
         floor = 8 * noise / (width / 2) ** 2
         floor = np.maximum(floor, 1e-12 * np.abs(self.c).max(initial=1e-300))
-        whole = len(block) == len(self.x)
         self._quasi = False
-        if whole:
+        if self._whole:
             self._learn_pair(noise / float(width.min()))
             if self._rest:
                 self._rest -= 1
-            elif len(self.pairs):
-                d = self.pairs.direction(g, 1 / (np.abs(self.c) + floor))
+            elif len(self.pairs) or self._hessian is not None:
+                d = self.pairs.direction(g, self._inverse(g, floor))
                 if float(g @ d) < 0 and np.isfinite(d).all():
                     self._quasi, self._power = True, 0.0
                     reach = _FAR * surface.scales(self.x)
@@ -183,13 +246,20 @@ class Descent:
         d = np.zeros_like(self.x)
         d[block] = p
         power = -float(g @ p)
-        if whole:
+        if self._whole:
             change = float((g - self._before) @ -p)
             beta = change / self._power if self._power > 0 else 0.0
             if 0 < beta < 10 and float(g @ (p + beta * self._d)) < -1e-3 * power:
                 d += beta * self._d
             self._before, self._power = g.copy(), power
         return d
+
+    def _inverse(self, g: Vector, floor: Vector) -> Vector | Callable[[Vector], Vector]:
+        """What pairs correct: the measured Hessian, or curvature along the coordinates."""
+        measured = self._hessian
+        if measured is None:
+            return np.asarray(1 / (np.abs(self.c) + floor))
+        return lambda q: measured.solve(q, g != 0)
 
     def _learn_pair(self, error: float) -> None:
         """Of the last whole sweep and this one, if the slopes differ by more than their error."""
@@ -207,9 +277,15 @@ class Descent:
         if self.f - lower < _CLEAR * self.surface.noise and self._hidden():
             self.lost = True
             return
-        if self._quasi and not self.f - search.value > -_PAID * search.slope * search.best:
+        promised = -search.slope * search.best
+        share = (self.f - search.value) / promised if self._quasi and promised > 0 else 0.0
+        self._demand.stepped(share)
+        if self._quasi and not share > _PAID:
             self.pairs.clear()
+            self._drop_hessian()
             self._rest, self._own = _REST, Length()
+        elif self._quasi and search.best < _FAITHFUL:
+            self._drop_hessian()
         if not lower < self.f:
             self._fail()
             return
@@ -226,6 +302,12 @@ class Descent:
         self._plateau = False
         self._finish()
 
+    def _drop_hessian(self) -> None:
+        """Its steps are not what it foretells: kinks, say."""
+        if self._hessian is not None:
+            self._hessian = None
+            self._demand.refused()
+
     def _narrow(self) -> bool:
         """The radius cannot be smaller."""
         if self.surface.eps is not None:
@@ -234,11 +316,11 @@ class Descent:
 
     def _hidden(self) -> bool:
         """It is noise that hides what a step gains: a smaller radius would not show more."""
-        return len(self._stencil.block) == len(self.x) and self._narrow()
+        return self._whole and self._narrow()
 
     def _fail(self) -> None:
         """No point was lower."""
-        if self._plateau and len(self._stencil.block) == len(self.x):
+        if self._plateau and self._whole:
             self._end(
                 f"fun is flat here, with no lower value within {float(self._radii().max()):.3g}"
             )
@@ -249,9 +331,9 @@ class Descent:
             self.lost = True
         narrow = self._narrow()
         self._radius *= _NARROWER
-        self._finish(stuck=narrow)
+        self._finish(stuck=narrow, failed=True)
 
-    def _finish(self, stuck: bool = False) -> None:
+    def _finish(self, stuck: bool = False, failed: bool = False) -> None:
         self._search = None
         self.steps += 1
         steps = _SWEEPS * -(-len(self.x) // self._B) + 2
@@ -259,7 +341,9 @@ class Descent:
         if len(self._recent) < steps:
             return
         change = max(self._recent) - min(self._recent)
-        narrow = stuck or self.surface.eps is not None or self._radius < _NARROW
+        # A step that failed may say that its radius was too wide, not that all is done.
+        shown = self._radius < _NARROW and (not failed or self._parabolic)
+        narrow = stuck or self.surface.eps is not None or shown
         if narrow and change <= self._ftol * max(abs(self.f), min(1.0, self._first - self.f)):
             self._end(f"fun changed by at most {change:.3g} over {_SWEEPS} sweeps")
         elif self.f - self.enough > 20 * change:
@@ -272,19 +356,9 @@ class Descent:
     # --- saving --------------------------------------------------------------------------------
 
     _FIELDS = (
-        *("x", "f", "g", "c", "steps", "skipped", "done", "enough"),
-        *(
-            "_B",
-            "_radius",
-            "_rest",
-            "_d",
-            "_before",
-            "_power",
-            "_slopes",
-            "_quasi",
-            "_first",
-            *("_plateau", "lost"),
-        ),
+        *("x", "f", "g", "c", "steps", "skipped", "done", "enough", "lost", "kink"),
+        *("_B", "_radius", "_rest", "_d", "_before", "_power", "_slopes", "_quasi", "_first"),
+        *("_plateau", "_known", "_parabolic", "_width", "_whole"),
     )
 
     def state_dict(self) -> State:
@@ -296,6 +370,8 @@ class Descent:
             "lengths": [self._length.value, self._own.value],
             "from": None if self._from is None else self._from.copy(),
             "recent": list(self._recent),
+            "demand": self._demand.state_dict(),
+            "hessian": None if self._hessian is None else self._hessian.state_dict(),
             "spare": [self._spare[0], self._spare[1].copy()],
             "search": search_state(self._search),
         }
@@ -309,11 +385,16 @@ class Descent:
         self.pairs.load_state_dict(state["pairs"])
         self._schedule.load_state_dict(state["schedule"])
         self._length, self._own = map(Length, numbers(state["lengths"]))
-        if not (self._length.value > 0 and self._own.value > 0 and self._radius > 0):
+        if min(self._length.value, self._own.value, self._radius) <= 0:
             raise ValueError("a length is not above 0")
         vector = state["from"]
         self._from = None if vector is None else np.array(vector, dtype=np.float64).reshape(n)
         self._recent = numbers(state["recent"])
+        self._demand.load_state_dict(state["demand"])
+        self._hessian = None
+        if state["hessian"] is not None:
+            self._hessian = Hessian.empty(n)
+            self._hessian.load_state_dict(state["hessian"])
         lowest, point = state["spare"]
         self._spare = (numbers([lowest])[0], np.array(point, dtype=np.float64).reshape(n))
         self._search = search_of(state["search"])

@@ -68,7 +68,8 @@ class Surface:
             usual = size * float(np.cbrt(ROUNDING))
             # In smaller units than `size` the curve shows well within that.
             fine = np.sqrt(_VISIBLE * ROUNDING * abs(f) / np.maximum(bend, 1e-300))
-            return np.asarray(np.where(bend > 0, np.clip(fine, _FINEST * usual, usual), usual))
+            finest = _FINEST * float(np.cbrt(ROUNDING)) * np.abs(x)
+            return np.asarray(np.where(bend > 0, np.clip(fine, finest, usual), usual))
         known = bend > 0
         wanted = np.sqrt(2 * ABOVE * self.noise / np.where(known, bend, 1.0))
         return np.asarray(np.where(known, np.minimum(wanted, size), least))
