@@ -13,7 +13,6 @@ from operator import getitem
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -21,21 +20,14 @@ from torch.utils._pytree import tree_map
 from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Args, Function, Kwargs, Target
 from .calls import CallKind, kind_of, twin
-from .graph import Known, Ref, Seen, map_refs, tensors_of
+from .dropout import dropout_noise
+from .graph import Known, Ref, Seen, tensors_of
 from .hidden_operations import HiddenOperations
 from .layers import LayerListener, keeps_together
-from .same import same
+from .same import gives, is_as_before, same, shares_memory
 
 T = TypeVar("T")
 
-# With these, what the input is multiplied with is kept, so that all probes share it.
-_DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
-    nn.Dropout: F.dropout,
-    nn.Dropout1d: F.dropout1d,
-    nn.Dropout2d: F.dropout2d,
-    nn.Dropout3d: F.dropout3d,
-}
-_FUNCTIONAL = frozenset(_DROPOUTS.values())
 WRITES_A_PARAMETER = "its forward writes into a parameter"
 
 
@@ -172,7 +164,7 @@ class Recording(TorchFunctionMode):
             known.module is module
             and known.is_plain
             and self._at.get(id(args[0])) == known.args[0].position
-            and _is_as_before(known, module)
+            and is_as_before(known, module)
         )
 
     def _layer(self, module: nn.Module, forward: Function, args: Args, kwargs: Kwargs) -> object:
@@ -256,7 +248,7 @@ class Recording(TorchFunctionMode):
                 and known.op == op
                 and known.target == target
                 and known.module is module
-                and _is_as_before(known, module)
+                and is_as_before(known, module)
                 and same(known.args, args, self._where)
                 and (not (kwargs or known.kwargs) or same(known.kwargs, kwargs, self._where))
             ):
@@ -287,7 +279,7 @@ class Recording(TorchFunctionMode):
         if name is None:
             self._refuse_hidden(tensor)
         position = self._note("given" if name is None else "parameter", name, None, (), {})
-        moves = self._rewritten and any(_shares(tensor, other) for other in self._rewritten)
+        moves = self._rewritten and any(shares_memory(tensor, other) for other in self._rewritten)
         self.values.append(tensor.clone() if moves else tensor)
         if moves:
             self._hold.append(tensor)
@@ -301,13 +293,13 @@ class Recording(TorchFunctionMode):
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             self._refuse("its forward uses torch.func transforms")
-        elif any(_shares(tensor, self.values[i]) for i in set(self._at.values())):
+        elif any(shares_memory(tensor, self.values[i]) for i in set(self._at.values())):
             self._refuse("a tensor is read by a name that no call has given to it")
 
     def _refuse_stale(self, tensors: list[Tensor]) -> None:
         """What a tensor holds must not have been written by another name."""
         if (self._stale or self._written) and any(
-            id(t) in self._stale or any(_shares(t, w) for w in self._written) for t in tensors
+            id(t) in self._stale or any(shares_memory(t, w) for w in self._written) for t in tensors
         ):
             self._refuse("a tensor is read that was written to by another name")
 
@@ -353,7 +345,7 @@ class Recording(TorchFunctionMode):
         written = args[0]
         for tensor in tensors:
             self._position(tensor)
-        if any(id(v) in self._names and _shares(written, v) for v in self.values):
+        if any(id(v) in self._names and shares_memory(written, v) for v in self.values):
             self._refuse(WRITES_A_PARAMETER)
             return execute()
         position = self._note(op, target, module, args, kwargs)
@@ -366,7 +358,10 @@ class Recording(TorchFunctionMode):
         else:
             out = self._drawing(position, execute)
             if not self.recognised and module is None:
-                self._compare(position, written)
+                seen = self.seen[position]
+                if not gives(seen, self.values, self.random.get(position), written):
+                    name = getattr(seen.target, "__name__", seen.target)
+                    self._refuse(f"{name} writes into a tensor")
         self.values.append(written)
         self._at[id(written)] = position
         if not depended:
@@ -376,7 +371,7 @@ class Recording(TorchFunctionMode):
     def _save(self, written: Tensor) -> None:
         """Keep what the recorded tensors hold that a write is going to change."""
         for i, value in enumerate(self.values):
-            if isinstance(value, Tensor) and (value is written or _shares(value, written)):
+            if isinstance(value, Tensor) and (value is written or shares_memory(value, written)):
                 self.values[i] = value.clone()
                 self._at.pop(id(value), None)
                 self._given.pop(id(value), None)
@@ -384,79 +379,21 @@ class Recording(TorchFunctionMode):
                     self._stale.add(id(value))
                     self._hold.append(value)
 
-    def _compare(self, position: int, written: Tensor) -> None:
-        """The call that returns its result must give what the call that writes has written."""
-        seen = self.seen[position]
-
-        def value(ref: Ref) -> object:
-            return self.values[ref.position]
-
-        args, kwargs = map_refs(seen.args, value), map_refs(seen.kwargs, value)
-        after = torch.get_rng_state()
-        try:
-            if position in self.random:
-                torch.set_rng_state(self.random[position])
-            function = (
-                getattr(torch.Tensor, seen.target) if seen.op == "call_method" else seen.target
-            )
-            out = function(*args, **kwargs)
-            alike = out.dtype == written.dtype and out.shape == written.shape
-            alike = alike and torch.allclose(out, written, rtol=0, atol=0, equal_nan=True)
-        except Exception:
-            alike = False
-        finally:
-            torch.set_rng_state(after)
-        if not alike:
-            self._refuse(f"{getattr(seen.target, '__name__', seen.target)} writes into a tensor")
-
     def _forget(self, written: list[Tensor]) -> None:
         """A write that does not depend on parameters: what was read before is kept as it was."""
         self._rewritten += written
         for tensor in written:
-            if any(_shares(tensor, other) for other in self._written):
+            if any(shares_memory(tensor, other) for other in self._written):
                 self._refuse("a tensor is written to by another name")
             for key, position in list(self._given.items()):
                 value = self.values[position]
-                if value is tensor or _shares(value, tensor):
+                if value is tensor or shares_memory(value, tensor):
                     self.values[position] = value.clone()
                     self._hold.append(value)
                     del self._given[key]
-
-
-def _is_as_before(known: Seen, module: nn.Module | None) -> bool:
-    """Are the attributes of a module those that it had when its call was recorded?"""
-    try:
-        return module is None or vars(module) == known.settings
-    except Exception:  # what cannot be compared is not known to be the same
-        return False
 
 
 def _has_parameters(module: nn.Module) -> bool:
     if any(p is not None for p in module._parameters.values()):
         return True
     return bool(module._modules) and any(True for _ in module.parameters())
-
-
-def _shares(a: Tensor, b: object) -> bool:
-    """Do two tensors lie in the same memory?"""
-    return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
-
-
-def dropout_noise(
-    target: Any, module: nn.Module | None, args: Args, kwargs: Kwargs
-) -> Tensor | None:
-    """What a dropout multiplies its input with, where the call is an active one.
-
-    The same random numbers as the call itself draws, and the same product.
-    """
-    active: object
-    if module is not None:
-        function, active = _DROPOUTS.get(target), module.training
-        p: Any = getattr(module, "p", 0.0)
-    else:
-        function = target if target in _FUNCTIONAL else None
-        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        active = kwargs.get("training", args[2] if len(args) > 2 else True)
-    if function is None or not active or not args or not p:
-        return None
-    return function(torch.ones_like(args[0]), p, training=True)

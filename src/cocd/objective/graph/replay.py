@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .dropout import dropout_noise
 from .graph import Graph, Node, Run, execute
 from .layers import has_hooks, is_layer
-from .record import dropout_noise
 
 
 def fingerprint(model: nn.Module) -> list[object] | None:
