@@ -1,0 +1,1 @@
+"""Problems of the contest, one class a file."""
