@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .classes import CASES, Case
+from .cases.instance import Case
+from .classes import CASES
 from .counted import Counted, Spent
 from .peers import METHODS, alone, missing
 

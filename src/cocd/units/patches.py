@@ -338,7 +338,7 @@ def _all_units(
     sample = index[:, :, 0] // (U * H * W)
     own = d.permute(2, 0, 1, 3).flatten(1)  # (U, K Q N)
     offset = ((y - top.unsqueeze(2)) * W + z - left.unsqueeze(2)).permute(2, 0, 1, 3).flatten(1)
-    offsets = offset.unique().tolist()
+    offsets = torch.unique(offset).tolist()
     slopes = weight.new_zeros(U, weight[0].numel())
     if len(offsets) > U:  # no cell is shared
         for u in range(U):
