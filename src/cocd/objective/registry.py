@@ -184,7 +184,8 @@ def stacked(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
 
 
 def _flat(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-    return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+    apart: Tensor = fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+    return apart
 
 
 def again(call: Call, x: Tensor) -> Tensor:

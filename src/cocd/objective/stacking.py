@@ -74,9 +74,10 @@ def replaced(base: object, values: dict[int, Tensor]) -> object:
 
 def changes_of(base: object, values: object) -> Changed:
     """Dense changes of every tensor in a structure; None for what is no tensor."""
-    return tree_map(
+    changes: Changed = tree_map(
         lambda b, v: Change(b, len(v), values=v) if isinstance(b, Tensor) else None, base, values
     )
+    return changes
 
 
 def over_probes(fn: Callable[[S], object], stacks: S, base: T, random: Tensor | None = None) -> T:
@@ -97,13 +98,15 @@ def over_probes(fn: Callable[[S], object], stacks: S, base: T, random: Tensor | 
         return [leaf for leaf in found if isinstance(leaf, Tensor)]
 
     results = iter(_at_once(tensors, stacks) if random is None else _each(tensors, stacks, random))
-    return tree_unflatten([next(results) if isinstance(e, Tensor) else e for e in expected], spec)
+    leaves = [next(results) if isinstance(e, Tensor) else e for e in expected]
+    found: T = tree_unflatten(leaves, spec)
+    return found
 
 
 def _at_once(fn: Callable[[S], list[Tensor]], stacks: S) -> list[Tensor]:
     with quiet():
         try:
-            return vmap(fn, randomness="error")(stacks)  # type: ignore[no-any-return]
+            return vmap(fn, randomness="error")(stacks)
         except Exception:  # no batching rule, or values that Python looks at
             return _each(fn, stacks)
 

@@ -85,7 +85,8 @@ class Graph:
         """Something derived from this graph, made once."""
         if key not in self.memo:
             self.memo[key] = make()
-        return self.memo[key]
+        found: T = self.memo[key]
+        return found
 
 
 def connect(
@@ -155,7 +156,8 @@ class Run:
         """Something derived from this pass, made once."""
         if key not in self._memo:
             self._memo[key] = make()
-        return self._memo[key]
+        found: T = self._memo[key]
+        return found
 
     def floats(self) -> set[torch.dtype]:
         """The precisions of what it gave."""

@@ -31,7 +31,7 @@ def same(known: Any, value: Any, where: Callable[[Tensor], int | None]) -> bool:
     if kind is float:
         if value == known:
             return bool(value) or copysign(1, value) == copysign(1, known)
-        return value != value and known != known
+        return bool(value != value and known != known)
     if kind is dict:
         return list(known) == list(value) and all(
             same(known[k], v, where) for k, v in value.items()

@@ -128,7 +128,7 @@ def perform(call: Call, args: Args, kwargs: Kwargs) -> object:
 def convolve(module: nn.Conv2d, x: Tensor) -> Tensor:
     """The layer's output, channels innermost in memory: pooling is five times as fast there."""
     if x.dim() != 4 or x.dtype != torch.float32 or not x.is_cpu:
-        return module.forward(x)  # type: ignore[no-any-return]
+        return module.forward(x)
     x = x.contiguous(memory_format=torch.channels_last)
     weight = module.weight.contiguous(memory_format=torch.channels_last)
     return module._conv_forward(x, weight, module.bias)  # type: ignore[no-any-return]

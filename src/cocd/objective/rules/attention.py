@@ -50,7 +50,7 @@ class _Attention:
         """Both masks as one that is added to the scores, (head, N, L, S)."""
         q, k, _ = self.heads
         (H, N, L), S = q.shape[:3], k.shape[2]
-        mask = q.new_zeros(H, N, L, S)
+        mask: Tensor = q.new_zeros(H, N, L, S)
         padding, seen = (
             self.call.argument(3, "key_padding_mask"),
             self.call.argument(5, "attn_mask"),
@@ -58,8 +58,8 @@ class _Attention:
         if padding is not None:
             mask = mask + _additive(padding, q)[:, None]
         if seen is not None:
-            seen = _additive(seen, q)
-            mask = mask + (seen if seen.dim() == 2 else seen.view(N, H, L, S).transpose(0, 1))
+            added = _additive(seen, q)
+            mask = mask + (added if added.dim() == 2 else added.view(N, H, L, S).transpose(0, 1))
         return mask
 
 

@@ -195,7 +195,8 @@ def transposed_inputs_change(call: Call[nn.ConvTranspose2d], changes: Changes) -
             delta.flatten(0, 1), weight, None, m.stride, _sizes(m.padding),
             _output_padding(m, call), m.groups, m.dilation,
         )  # fmt: skip
-        return out.unflatten(0, delta.shape[:2])
+        apart: Tensor = out.unflatten(0, delta.shape[:2])
+        return apart
 
     if x.is_dense:
         return x.with_delta(call.out, spread(x.delta(), m.weight))

@@ -114,8 +114,8 @@ def times(stack: Tensor, other: Tensor, left: bool = False) -> Tensor:
     if other.dim() == 2 or rank > other.dim() or stack.shape[1:-2] != other.shape[:-2]:
         return torch.matmul(stack, other)
     wide = stack.movedim(0, -3).flatten(-3, -2)  # (..., K * rows, summed)
-    found = torch.matmul(wide, other)
-    return found.unflatten(-2, (K, -1)).movedim(-3, 0)
+    found: Tensor = torch.matmul(wide, other).unflatten(-2, (K, -1)).movedim(-3, 0)
+    return found
 
 
 @rules.flow(torch.einsum)
