@@ -64,6 +64,20 @@ def test_samples_that_are_coupled_at_any_distance_are_refused(shift):
     refuse(model, *data(), "samples are coupled")
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("samples", [2, 7, 16])
+def test_two_samples_that_are_coupled_among_many_are_refused(samples, seed):
+    one, other = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))[:2]
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        return self.b(h.index_add(0, one[None], h[other][None]))
+
+    model = Model(forward, a=nn.Linear(4, 6), b=nn.Linear(6, 3))
+    x, y = torch.randn(samples, 4).double(), torch.randn(samples, 3).double()
+    refuse(model, x, y, "samples are coupled")
+
+
 def frozen(norm, *names):
     for name in names:
         getattr(norm, name).requires_grad_(False)

@@ -14,7 +14,6 @@ from .tape import Diverged, Nudges
 
 # How far rounding may take a replay from the recording.
 _REPEATS = {torch.float64: 1e-8, torch.float32: 1e-3}
-_HALVES = 4  # random ones, of the samples; see `_halves`
 
 
 class Coupled(ValueError):
@@ -123,13 +122,16 @@ def _refuse_coupling(batch: Batch, layer: Layer, nudges: dict[int, Tensor]) -> i
 
 
 def _halves(samples: int) -> list[Tensor]:
-    """Every other sample and its opposite, then random halves: no order of the batch hides."""
-    if samples < 2:
-        return []
-    generator = torch.Generator().manual_seed(samples)
-    even = torch.arange(samples) % 2 == 0
-    random = [even[torch.randperm(samples, generator=generator)] for _ in range(_HALVES)]
-    return [even, ~even, *random]
+    """Halves such that of any two samples one has the first without the second.
+
+    By the digits of their numbers in base 2, since two numbers differ in one of them.
+
+    >>> [half.nonzero().flatten().tolist() for half in _halves(3)]
+    [[1], [0, 2], [2], [0, 1]]
+    """
+    number = torch.arange(samples)
+    ones = [(number >> digit) % 2 == 1 for digit in range((samples - 1).bit_length())]
+    return [half for one in ones for half in (one, ~one)]
 
 
 def _steps(

@@ -460,6 +460,22 @@ def _softsign(x: torch.Tensor) -> torch.Tensor:
 SCRIPTED = _scripted_function()
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.r, self.b = nn.GRU(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x):
+        lengths = torch.tensor([2, 2, 1, 1, 1, 1])
+        packed = nn.utils.rnn.pack_padded_sequence(x.view(6, 2, 2), lengths, batch_first=True)
+        out, last = self.r(packed)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True)
+        return self.b(last[0] + padded.sum(1))
+
+
+ADVERSARIES["packed_sequence"] = Adversary(Packed, falls_back=True)
+
+
 @adversary(falls_back=True)
 def scripted_function(m, x):
     return m.b(SCRIPTED(m.a(x)))
@@ -607,3 +623,9 @@ def test_differences_of_a_forward_that_writes_into_its_batch_are_right():
     found = differences(model, cocd.trace(model, loss_of)(x.clone(), TARGET), None)
     expected = differences(twin, lambda: loss_of(twin(x.clone()), TARGET), sequential)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_a_packed_sequence_is_named_as_the_reason():
+    with pytest.warns(EngineWarning, match="passes a PackedSequence to a call"):
+        differences(Packed().double(), cocd.trace(Packed().double(), loss_of)(
+            torch.randn(6, 4, dtype=torch.float64), TARGET), None)  # fmt: skip

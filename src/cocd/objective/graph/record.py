@@ -316,7 +316,13 @@ class Recording(TorchFunctionMode):
             return {key: self._refer_all(item) for key, item in value.items()}
         if kind is slice:
             return slice(*map(self._refer_all, (value.start, value.stop, value.step)))
-        return tree_map(self._refer, value) if isinstance(value, (tuple, dict)) else value
+        if not isinstance(value, (tuple, dict)):
+            return value
+        try:
+            return tree_map(self._refer, value)
+        except Exception:  # a tuple that looks at what it is made of, such as a PackedSequence
+            self._refuse(f"its forward passes a {kind.__name__} to a call")
+            return value
 
     def _refuse(self, why: str) -> None:
         self.problem = self.problem or why
