@@ -473,6 +473,20 @@ class Packed(nn.Module):
         return self.b(last[0] + padded.sum(1))
 
 
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 5))
+        self.b = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+
+
+ADVERSARIES["spectral_norm"] = Adversary(Spectral, falls_back=True)
+ADVERSARIES["spectral_norm_in_eval_mode"] = Adversary(
+    lambda: Spectral().eval(), change=lambda model: model.train()
+)
 ADVERSARIES["packed_sequence"] = Adversary(Packed, falls_back=True)
 
 
@@ -629,3 +643,9 @@ def test_a_packed_sequence_is_named_as_the_reason():
     with pytest.warns(EngineWarning, match="passes a PackedSequence to a call"):
         differences(Packed().double(), cocd.trace(Packed().double(), loss_of)(
             torch.randn(6, 4, dtype=torch.float64), TARGET), None)  # fmt: skip
+
+
+def test_a_layer_that_reads_the_buffers_it_writes_is_named_as_the_reason():
+    model = Spectral()
+    with pytest.warns(EngineWarning, match="ParametrizedLinear writes into its buffers"):
+        differences(model, cocd.trace(model, loss_of)(torch.randn(6, 4), TARGET.float()), None)

@@ -181,7 +181,11 @@ class Recording(TorchFunctionMode):
             return self._overwrite(
                 "call_module", type(module), module, args, kwargs, tensors, execute
             )
-        return self._call("call_module", type(module), module, args, kwargs, tensors, execute)
+        before = _buffer_versions(module)
+        out = self._call("call_module", type(module), module, args, kwargs, tensors, execute)
+        if _buffer_versions(module) != before:  # each replay would begin where the last one ended
+            self._refuse(f"{type(module).__name__} writes into its buffers")
+        return out
 
     # --- calls ----------------------------------------------------------------------------------
 
@@ -403,3 +407,11 @@ def _has_parameters(module: nn.Module) -> bool:
     if any(p is not None for p in module._parameters.values()):
         return True
     return bool(module._modules) and any(True for _ in module.parameters())
+
+
+def _buffer_versions(module: nn.Module) -> list[int]:
+    """How often the buffers of a layer were written; batch norms do not read what they write."""
+    if not (module._buffers or module._modules):  # as most of them
+        return []
+    kept = (m for m in module.modules() if not isinstance(m, nn.modules.batchnorm._NormBase))
+    return [b._version for m in kept for b in m._buffers.values() if b is not None]
