@@ -30,7 +30,7 @@ def test_weights_that_do_not_matter_to_the_gradient_flow_are_left_out():
     assert ratios == {"steep": 0.0, "flat": 1.0}
 
 
-def test_it_costs_two_passes_a_direction_and_changes_nothing():
+def test_zo_grasp_costs_two_passes_a_direction_and_changes_nothing():
     model, closure = problem()
     calls = []
     before, random = frozen(model.state_dict()), torch.get_rng_state()

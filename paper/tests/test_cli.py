@@ -16,7 +16,7 @@ def test_version(words, capsys):
     assert capsys.readouterr().out == f"cocd-paper {cocd.__version__}\n"
 
 
-def test_without_a_command_it_lists_them(capsys):
+def test_without_a_command_the_commands_are_listed(capsys):
     assert _cli.main([]) == 2
     shown = capsys.readouterr().out
     for command in _cli.COMMANDS:

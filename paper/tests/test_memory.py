@@ -22,7 +22,7 @@ def measured(label: str) -> dict[str, int]:
     return memory.here(run)
 
 
-def test_a_smaller_buffer_saves_what_it_is_smaller_by() -> None:
+def test_a_quarter_of_the_buffer_saves_three_quarters_of_its_bytes() -> None:
     whole, quarter = (measured(f"CoCD, M = {M} (closure)") for M in ("1", "0.25"))
     saved = whole["state_bytes"] - quarter["state_bytes"]
     assert saved == pytest.approx(0.75 * whole["weight_bytes"], rel=1e-3)

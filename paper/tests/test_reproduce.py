@@ -284,7 +284,7 @@ def test_the_plans_are_the_papers() -> None:
     )
 
 
-def test_tuned_settings_appear_when_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_run_tuned_settings_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     from cocd_paper.plans import figure_random, figure_smoothing, table_main
 
     own = {"lr": 0.1, "eps": 0.1}

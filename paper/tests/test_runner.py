@@ -219,7 +219,7 @@ def test_a_folder_in_the_place_of_rows_costs_one_run(
     assert "1 of 2 runs have ended" in told.out
 
 
-def test_a_run_that_another_process_holds_is_left_to_it(
+def test_a_run_locked_by_another_process_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = small("sgd", lr=1e-3), small("sgd", lr=1e-2)

@@ -80,7 +80,7 @@ def test_a_traced_objective_gives_the_steps_of_the_closure(basis):
 
 
 @pytest.mark.parametrize("basis", BASES)
-def test_it_resumes_to_the_bit(basis):
+def test_a_run_with_a_basis_resumes_to_the_bit(basis):
     model, optimizer, closure = problem(basis)
     run(optimizer, closure, 13)
     buffer = io.BytesIO()

@@ -57,7 +57,7 @@ class Training:
         return self
 
 
-def test_it_halves_where_all_comes_that_is_promised():
+def test_the_budget_halves_where_steps_gain_what_was_promised():
     found = Training(same).sweeps(4)
     assert list(dict.fromkeys(found.budgets)) == [B, B // 2] == [128, 64]
     assert found.budgets.index(64) == 17  # a step is judged by the next one, sixteen decide
@@ -85,7 +85,7 @@ def test_noise_that_is_small_beside_the_signal_changes_little():
     assert found.optimizer.compute_budget == 64
 
 
-def test_it_is_settled_after_four_sweeps():
+def test_the_budget_is_settled_after_four_sweeps():
     found = Training(noise, start=0.0).sweeps(4)
     before = copy.deepcopy(found.optimizer._learned.budget)
     counted = found.optimizer.evaluations
@@ -97,7 +97,7 @@ def test_it_is_settled_after_four_sweeps():
 
 
 @pytest.mark.parametrize("loss", [same, noise])
-def test_it_evaluates_as_many_as_it_says(loss):
+def test_evaluations_are_counted_exactly(loss):
     found = Training(loss).run(40)
     assert found.optimizer.evaluations == found.calls - found.optimizer.checks
     given = Training(loss, compute_budget=B).run(40)
@@ -117,13 +117,13 @@ def test_a_budget_that_is_given_stays(budget):
     assert set(found.budgets) == {budget} and found.optimizer._learned.budget is None
 
 
-def test_a_short_memory_bounds_it():
+def test_the_budget_is_at_most_the_memory():
     found = Training(same, memory_budget=100).run(100)
     assert max(found.budgets) == 100
 
 
 @pytest.mark.parametrize(("n", "budget"), [(1, 1), (40, 5), (2000, 64), (8000, 250), (20_000, 512)])
-def test_where_it_begins(n, budget):
+def test_the_first_budget_follows_from_n(n, budget):
     found = cocd.AutoCoCD([torch.zeros(n, requires_grad=True)])
     assert found.compute_budget == budget
 
@@ -137,7 +137,7 @@ def test_a_budget_written_between_two_steps_stays(steps, wanted):
     assert set(found.budgets[steps:]) == {wanted}
 
 
-def test_and_so_does_the_boldness():
+def test_boldness_is_kept_when_the_budget_is_set():
     found = Training(noise, start=0.0).sweeps(5)
     boldness = found.optimizer._learned.budget.boldness
     found.optimizer.compute_budget = 100

@@ -31,7 +31,7 @@ def test_bad_constants_are_refused(constants, sentence):
         cocd.AutoConfig(**constants)
 
 
-def test_it_does_not_change():
+def test_a_config_is_frozen():
     with pytest.raises(FrozenInstanceError):
         cocd.AutoConfig().part = 1.0
 
@@ -59,7 +59,7 @@ def test_an_ablation_takes_a_part_out():
     assert without.evaluations == 20 * (2 * 2 + 3) > whole.evaluations
 
 
-def test_it_is_saved_and_loaded_with_the_state():
+def test_the_config_is_part_of_state_dict():
     x = torch.full((6,), 2.0, requires_grad=True)
     config = cocd.AutoConfig(part=0.7, part_sweeps=inf)
     saved = trained(config, x).state_dict()

@@ -63,7 +63,7 @@ def test_a_noisy_sphere():
 
 
 @pytest.mark.parametrize("budget", [1, 3, 10])
-def test_blocks_solve_separable_problems_too(budget):
+def test_minimize_with_blocks_solves_separable_problems(budget):
     fun, x0 = ellipsoid(10, 1e4), start(10)
     result = cocd.minimize(fun, x0, compute_budget=budget, maxfev=5_000)
     assert result.fun < 1e-8 * fun(x0)
@@ -135,7 +135,7 @@ def test_results_are_never_above_the_start(n, seed, exponent, maxfev, budget):
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.sampled_from([(1.0,), (0.25, 1.0, 3.0)]))
-def test_a_parabola_is_found_when_it_is_near(where, bend, around):
+def test_the_search_finds_the_minimum_of_a_parabola(where, bend, around):
     def along(s):
         return bend * (s - where) ** 2
 

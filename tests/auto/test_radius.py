@@ -155,7 +155,7 @@ def test_a_step_that_fails_has_adapted_nothing(call):
     assert adapted(optimizer) == before and str(after["radius"]) == str(state["radius"])
 
 
-def test_a_copy_that_is_put_back_takes_the_reach_with_it():
+def test_a_rollback_resets_the_reach():
     x = torch.ones(4, requires_grad=True)
     optimizer = cocd.AutoCoCD([x], compute_budget=4)
     for _ in range(60):
@@ -171,7 +171,7 @@ def test_a_copy_that_is_put_back_takes_the_reach_with_it():
 # --- the components --------------------------------------------------------------------------
 
 
-def test_the_reach_settles_where_one_step_in_five_ends_at_it():
+def test_the_reach_settles_where_one_step_in_five_is_limited():
     reach = Reach(value=100.0)
     for _ in range(100):
         for limited in (True, False, False, False, False):

@@ -93,7 +93,7 @@ def test_in_the_cyclic_order_each_tensor_has_a_length_and_no_scale():
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle", "state_dict"])
-def test_it_is_kept_to_the_bit_in_the_middle_of_a_sweep(copied):
+def test_scales_resume_to_the_bit_in_the_middle_of_a_sweep(copied):
     first, second = Training().sweeps(4.5), Training()
     with torch.no_grad():
         second.u.copy_(first.u)
@@ -327,7 +327,7 @@ def test_where_nothing_is_known_nothing_follows():
     assert scales.of([0, 7]).tolist() == [1, 1]
 
 
-def test_a_block_is_read_as_it_is_remembered():
+def test_remembered_slopes_of_a_block_are_read_in_its_order():
     x = torch.zeros(5, requires_grad=True)
     y = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     weights = torch.arange(1.0, 9.0)

@@ -106,7 +106,7 @@ def test_rows_hold_together(rows):
         assert mine["sequential"]["ratio_to_sequential"] == 1
 
 
-def test_each_engine_probed_what_it_was_asked_to(rows):
+def test_each_row_was_probed_by_its_engine(rows):
     assert [row["probed_by"] for row in rows] == [{ENGINES[row["engine"]]: 1} for row in rows]
 
 
@@ -159,7 +159,7 @@ def test_spread_blocks_stay_inside():
             assert block.position >= 0 and block.position + block.size <= n
 
 
-def test_a_block_of_every_tensor_stands_for_all_of_it():
+def test_a_full_plan_has_a_block_of_every_tensor():
     here = stepper(CNN)
     plan = blocks.plan(here, CNN, blocks.FULL)
     assert [block.weight for block in plan] == list(here.sizes.values())
@@ -300,7 +300,9 @@ SMALL = {
         (overhead, "overhead", "overhead "),
     ],
 )
-def test_the_other_subjects(module, subject, sentence, tmp_path, monkeypatch, capsys):
+def test_each_subject_prints_a_sentence_and_writes_rows(
+    module, subject, sentence, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(module, subject, lambda *_, report, **__: SMALL[module](report=report))
     file = tmp_path / "rows.json"
     assert command.main([subject, "--quick", "--quiet", "--json", str(file)]) == 0
@@ -316,7 +318,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(capsys):
     assert "cannot write to no/such/folder/file: No such file" in capsys.readouterr().err
 
 
-def test_they_run_without_being_installed():
+def test_benchmarks_run_without_an_installation():
     root = Path(command.__file__).parents[1]
     words = [sys.executable, "benchmarks", "overhead", "--help"]
     done = subprocess.run(words, cwd=root, check=False)
@@ -359,7 +361,7 @@ def test_networks_take_an_activation():
         (lambda: networks.resnet20(shortcut="none"), "shortcut must be 'pad' or 'conv'"),
     ],
 )
-def test_networks_refuse_what_they_cannot_build(make, sentence):
+def test_networks_refuse_bad_arguments(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
 

@@ -50,7 +50,7 @@ def objective(trial):
     return (a - 1) ** 2 + 10 * (b - a) ** 2
 
 
-def test_optuna_minimises_with_it(study):
+def test_optuna_minimises_with_the_sampler(study):
     study.optimize(objective, n_trials=80)
     assert study.best_value < 1e-6
 

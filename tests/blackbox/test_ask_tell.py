@@ -102,7 +102,7 @@ def test_maxfev_is_kept_and_the_last_iterate_is_seen(maxfev):
     assert result.fun == min(map(bowl, seen)) == bowl(result.x)
 
 
-def test_maxiter_looks_at_where_it_led():
+def test_after_maxiter_the_last_iterate_is_evaluated():
     search = cocd.AskTell(np.ones(4), **PLAIN, maxiter=3)
     seen = drive(search)
     assert (search.nit, search.nfev, search.result.status) == (3, 3 * 5 + 1, 2)
@@ -246,7 +246,7 @@ def test_a_failure_at_the_point_itself_costs_nothing():
     assert np.array_equal(here._rule.x, there._rule.x)
 
 
-def test_too_many_failures_in_a_row_end_it():
+def test_too_many_failures_in_a_row_end_the_search():
     search = cocd.AskTell(np.ones(40), method="cocd", lr=0.1, eps=0.1, compute_budget=40)
     first = iter([True])
     drive(search, lambda x: 7.0 if next(first, False) else np.nan)

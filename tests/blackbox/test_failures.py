@@ -52,7 +52,7 @@ def test_a_function_that_starts_to_raise_is_no_success(n):
     assert result.status == 3 and "failed" in result.message
 
 
-def test_a_given_rate_is_no_success_either():
+def test_with_a_learning_rate_failing_evaluations_are_no_success():
     def fun(x):
         return bowl(x) if np.array_equal(x, ONES) else bug(x)
 
@@ -75,7 +75,7 @@ def shown(error):
     return "".join(traceback.format_exception(error))
 
 
-def test_a_mistake_in_the_function_is_shown_where_it_is():
+def test_the_traceback_shows_the_line_of_the_function_that_raised():
     with pytest.raises(cocd.NonFiniteLoss, match="NameError") as refused:
         cocd.minimize(bug, ONES)
     assert isinstance(refused.value.__cause__, NameError)
@@ -216,7 +216,7 @@ if __name__ == "__main__":
 """
 
 
-def test_sigterm_saves_before_it_ends(tmp_path):
+def test_sigterm_saves_a_checkpoint_before_the_process_ends(tmp_path):
     script, path = tmp_path / "script.py", tmp_path / "c"
     script.write_text(TERMINATED)
     process = subprocess.Popen(

@@ -57,7 +57,7 @@ def test_args_as_in_scipy():
     assert cocd.minimize(fun, [1.0], args=2, **options).fun < 0.1
 
 
-def test_functions_that_write_into_x_or_keep_it_harm_nothing():
+def test_a_function_may_write_into_x_or_keep_x():
     kept = []
 
     def rude(x):

@@ -143,7 +143,7 @@ def test_the_run_stays_the_same_bit_for_bit(name, dtype):
     assert worlds[0] == worlds[1]
 
 
-def test_an_estimator_for_other_optimizers_is_watched_too():
+def test_a_CoherentGradient_can_be_tracked():
     x = torch.tensor([3.0, -2.0], requires_grad=True)
     gradient = cocd.CoherentGradient([x], eps=0.1, compute_budget=1)
     adam = torch.optim.AdamW([x], lr=0.1)
@@ -156,7 +156,7 @@ def test_an_estimator_for_other_optimizers_is_watched_too():
     assert tracker.summary()["pairs"] == 8
 
 
-def test_detached_it_sees_nothing_more_and_a_copy_of_the_optimizer_has_no_tracker():
+def test_a_detached_tracker_and_a_copied_optimizer_record_nothing():
     optimizer, closure = problem("CoCD")
     first, second = Coherence(optimizer), Coherence(optimizer)
     steps(optimizer, closure, 3)
@@ -179,7 +179,7 @@ def test_reset_begins_anew_and_still_knows_the_last_estimates():
     assert tracker.history()[0]["from"] == 7
 
 
-def test_everything_it_says_is_json():
+def test_all_reports_can_be_written_as_json():
     optimizer, closure = problem("ring")
     tracker = Coherence(optimizer)
     for count in (0, 1, 20):

@@ -41,7 +41,7 @@ def test_the_bound_stands_beside_the_measured_error_and_holds(n, B):
     assert optimizer.evaluations == 4 * sweep * (2 * B + 1)
 
 
-def test_the_error_is_that_of_the_estimate_at_the_point_it_was_made():
+def test_the_error_compares_the_estimate_with_the_gradient_at_its_own_point():
     """B = n: at x_t the estimate is the gradient, at x_(t+1) it is not."""
     optimizer, closure = problem("all")
     tracker = Coherence(optimizer)

@@ -79,7 +79,7 @@ def test_a_rank_that_fails_stops_the_step_on_all(name, at):
     ],
 )
 @pytest.mark.parametrize("at", [1, 2])
-def test_so_does_one_that_is_interrupted_or_returns_nonsense(fail, own, told, at):
+def test_an_interrupt_or_a_bad_loss_on_one_rank_stops_all(fail, own, told, at):
     (first, _), (second, _) = run_ranks(failing, 2, "cocd", 0, at, fail)
     assert first[0].startswith(own) and first[1]
     assert second[0].startswith(f"RankError: rank 0 of 2 failed at step 3: {told}") and second[1]
@@ -98,7 +98,7 @@ def nowhere_finite(rank):
     optimizer.step(Shard(optimizer)(lambda: (x / 0).sum()))
 
 
-def test_a_loss_that_is_not_finite_on_all_ranks_is_what_it_always_is():
+def test_a_loss_that_is_not_finite_on_all_ranks_raises_NonFiniteLoss():
     for error in run_ranks(nowhere_finite, 2):
         assert isinstance(error, cocd.NonFiniteLoss)
 
@@ -201,14 +201,14 @@ def test_a_rank_that_differs_stops_all_and_is_named(name, change, step, said):
 
 
 @pytest.mark.parametrize("change", [another_estimate, another_lr])
-def test_so_does_one_whose_optimizer_differs(change):
+def test_a_rank_whose_optimizer_differs_stops_all(change):
     # The parameters differ from step 4 on, and with them the loss; step 3 was made by all.
     for when, message, unchanged in run_ranks(differing, 2, "cocd", 1, change, 8, 1):
         assert when == 3 and unchanged
         assert message.startswith("rank 1 of 2 differs from rank 0 of 2 in the optimizer's state")
 
 
-def test_so_does_one_whose_buffers_differ():
+def test_a_rank_whose_buffers_differ_stops_all():
     args = ("cocd", 1, other_statistics, 8, 4, trace_it)
     for when, message, _ in run_ranks(differing, 2, *args):
         assert when == 5 and "in the module buffers, found at step 5" in message

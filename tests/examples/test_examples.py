@@ -76,7 +76,7 @@ def test_an_example(name, modules, measure, least, small):
     assert len(progress.splitlines()) > 1  # one line on a terminal, rewritten
 
 
-def test_the_picture_goes_where_it_is_told(tmp_path):
+def test_out_names_the_file_of_the_picture(tmp_path):
     skip_without(["sklearn"])
     sentence, _ = run("f1_threshold", tmp_path, "--small", "--out", "a/b.png")
     assert sentence.endswith("a/b.png") and (tmp_path / "a" / "b.png").exists()

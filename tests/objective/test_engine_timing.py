@@ -68,7 +68,7 @@ def test_an_engine_that_was_asked_for_stays(monkeypatch):
     assert set(engines(objective).values()) == {"incremental"}
 
 
-def test_it_is_decided_once(monkeypatch):
+def test_an_engine_is_timed_once(monkeypatch):
     clock = Clock(monkeypatch, probe=0.01, evaluation=0.03)
     objective = clock.objective()
     run(objective, steps=2)
@@ -96,7 +96,7 @@ def test_little_is_too_little_to_decide_on():
     assert not EngineTiming(probes=32, seconds=0.001).is_due
 
 
-def test_what_it_costs_to_decide(monkeypatch):
+def test_timing_costs_three_evaluations_a_tensor(monkeypatch):
     """Three evaluations for each tensor, once, beside the checks that there are anyway."""
     clock = Clock(monkeypatch, probe=0.01, evaluation=0.03)
     objective, fixed = clock.objective(), clock.objective(engine="incremental")

@@ -121,7 +121,7 @@ def test_losses_that_are_not_finite_are_the_same_ones():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_followed_too(dtype):
+def test_half_precision_is_followed(dtype):
     case = build("mlp", dtype)
     objective = cocd.trace(case.model, case.loss_fn)
     closure = objective(case.inputs, case.target)

@@ -80,7 +80,7 @@ def test_the_rule_in_contributing_works(registry):
     }
 
 
-def test_a_layer_of_ones_own_needs_no_rule():
+def test_a_custom_layer_needs_no_rule():
     case = scaled()
     objective = cocd.trace(case.model, case.loss_fn)
     assert_right(objective, case)
@@ -318,7 +318,7 @@ def test_after_an_exception_everything_is_as_before(at):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("accelerated", [False, True])
-def test_the_fused_loops_are_used_where_they_may_be(accelerated, dtype):
+def test_fused_loops_are_used_unless_disabled(accelerated, dtype):
     case = build("lenet", dtype)
     objective = cocd.trace(case.model, case.loss_fn)
     threads = torch.get_num_threads()

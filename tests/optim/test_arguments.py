@@ -38,7 +38,7 @@ def test_cocd_refuses(name, value):
 
 
 @pytest.mark.parametrize(("name", "value"), NUMBERS)
-def test_groups_refuse_and_so_does_a_step_after_a_bad_value_was_written(name, value):
+def test_bad_options_of_groups_are_refused_when_added_and_at_the_next_step(name, value):
     x = parameter()
     with pytest.raises(ValueError, match=name):
         cocd.CoCD([{"params": [x], name: value}], lr=0.1, compute_budget=1)

@@ -39,7 +39,7 @@ def train(model, optimizer, steps, data=None):
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_it_learns_without_a_setting_and_does_not_diverge(activation, scale):
+def test_AutoCoCD_learns_with_defaults_and_does_not_diverge(activation, scale):
     model = network(activation)
     optimizer = cocd.AutoCoCD(model.parameters(), max_evaluations=16_000)
     data = ((x, scale * y) for x, y in batches())
@@ -116,7 +116,7 @@ def test_a_resumed_run_continues_bit_for_bit(way, order):
     ("when", "order"),
     [(1, Cyclic), (5, Spread), (30, Cyclic), (34, Spread), (35, Cyclic), (35, Spread)],
 )
-def test_an_exception_leaves_everything_as_it_was(dtype, when, order):
+def test_an_exception_leaves_weights_and_state_unchanged(dtype, when, order):
     model = network(dtype=dtype)
     optimizer = cocd.AutoCoCD(model.parameters(), schedule=order(), compute_budget=16)
     train(model, optimizer, 3)

@@ -92,7 +92,7 @@ def test_a_step_that_fails_at_the_copy_has_changed_nothing(fails):
 # --- parameters that join -------------------------------------------------------------------------
 
 
-def test_a_budget_that_it_finds_begins_anew_when_most_parameters_join():
+def test_the_budget_search_restarts_when_most_parameters_join():
     x = ones(4)
     optimizer = cocd.AutoCoCD([x])
     assert optimizer.compute_budget == 1

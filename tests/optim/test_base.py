@@ -111,7 +111,7 @@ def test_added_group_of_another_dtype_gets_a_buffer_of_its_own():
     assert optimizer.estimate()[[4, 0]].count_nonzero() == 2
 
 
-def test_refused_group_leaves_the_optimizer_as_it_was():
+def test_a_refused_group_leaves_the_optimizer_unchanged():
     a = leaf(1.0, -1.0)
     optimizer = cocd.CoCD([a], lr=0.1, compute_budget=1)
     optimizer.step(lambda: (a**2).sum())
@@ -239,7 +239,7 @@ def test_step_hooks_run_around_every_step():
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_autograd_is_off_during_evaluations_and_as_it_was_afterwards(enabled):
+def test_autograd_is_off_during_evaluations_and_restored_afterwards(enabled):
     a, seen = leaf(1.0, 2.0), []
 
     def loss():

@@ -122,7 +122,7 @@ def test_the_memory_survives_failed_calls_growth_and_copies():
     assert more[0].grad is not None
 
 
-def test_it_is_no_optimizer_and_has_no_step():
+def test_CoherentGradient_is_no_optimizer_and_has_no_step():
     gradient = cocd.CoherentGradient(leaves((3,)))
     assert not isinstance(gradient, torch.optim.Optimizer) and not hasattr(gradient, "step")
     assert repr(gradient).startswith("CoherentGradient (")

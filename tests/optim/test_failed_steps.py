@@ -121,7 +121,7 @@ FAILURES = {
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("method", MAKE)
-def test_failed_step_leaves_everything_as_it_was(method, failure, at):
+def test_a_failed_step_leaves_everything_unchanged(method, failure, at):
     how, error = FAILURES[failure]
     model, optimizer, closure = noisy(MAKE[method])
     before, spent = world(optimizer, model), optimizer.evaluations
@@ -134,7 +134,7 @@ def test_failed_step_leaves_everything_as_it_was(method, failure, at):
 
 
 @pytest.mark.parametrize("method", MAKE)
-def test_run_goes_on_after_a_failed_step_as_if_it_had_not_been(method):
+def test_a_failed_step_does_not_change_the_rest_of_the_run(method):
     model, optimizer, closure = noisy(MAKE[method])
     twin_model, twin, twin_closure = noisy(MAKE[method])
     torch.manual_seed(1)
@@ -146,7 +146,7 @@ def test_run_goes_on_after_a_failed_step_as_if_it_had_not_been(method):
     assert world(optimizer, model) == world(twin, twin_model)
 
 
-def test_failed_first_step_leaves_no_trace_either():
+def test_a_failed_first_step_leaves_no_trace():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     optimizer = cocd.CoCD(model.parameters(), lr=0.1, compute_budget=1)
     before = world(optimizer, model)

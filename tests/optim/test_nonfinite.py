@@ -44,7 +44,7 @@ def test_bad_probe_in_a_short_memory_leaves_nothing(memory_budget):
 
 
 @pytest.mark.parametrize("difference", ["central", "forward", "backward"])
-def test_no_nan_enters_buffer_or_weights_wherever_it_comes(difference):
+def test_no_nan_enters_memory_or_weights(difference):
     x = torch.zeros(5, dtype=torch.float64, requires_grad=True)
 
     def loss():  # the logarithm of a negative number is NaN

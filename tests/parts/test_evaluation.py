@@ -33,7 +33,7 @@ def test_all_evaluations_see_the_same_random_numbers():
     assert drawn == [drawn[0]] * 7
 
 
-def test_so_they_do_when_only_perturbed_points_draw():
+def test_evaluations_share_random_numbers_that_perturbed_points_alone_draw():
     x = torch.ones(3, dtype=torch.float64, requires_grad=True)
     drawn = []
 
@@ -131,7 +131,7 @@ def test_statistics_that_the_unperturbed_evaluation_leaves_alone_stay():
     assert model[1].running_mean.count_nonzero() == 0
 
 
-def test_a_childs_buffers_used_without_calling_it_are_protected():
+def test_buffers_of_a_child_that_is_not_called_are_protected():
     class Functional(nn.Module):
         def __init__(self):
             super().__init__()

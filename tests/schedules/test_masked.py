@@ -51,7 +51,7 @@ def test_ratios_hold_in_each_tensor_and_may_be_those_of_zo_grasp():
     assert visited[-6:] == list(range(14, 20))
 
 
-def test_the_mask_is_drawn_again_after_so_many_sweeps_of_it():
+def test_the_mask_is_redrawn_after_redraw_sweeps():
     mask = Masked(Cyclic(), [0.5], redraw=2, seed=0)
     mask.grow((40,))
     sweeps = [coordinates(mask.refreshed(20 * k, 20 * (k + 1))) for k in range(6)]

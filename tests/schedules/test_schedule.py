@@ -110,7 +110,7 @@ def test_the_example_in_contributing_remembers_at_the_right_coordinates():
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_parameters_that_join_keep_estimates_where_they_belong(name):
+def test_estimates_stay_at_their_coordinates_when_parameters_join(name):
     """With a ring, over two dtypes: each estimate is the slope of its own coordinate."""
     x, y = torch.zeros(5, requires_grad=True), torch.zeros(4, requires_grad=True)
     z = torch.zeros(3, dtype=torch.float64, requires_grad=True)

@@ -66,7 +66,7 @@ def test_differences_see_beyond_the_hull_of_the_iterates(eps):
     assert 3 < seen <= 3 * (1 + eps) ** 2
 
 
-def test_a_quadratic_keeps_its_constant_and_it_is_a_row_not_the_spectrum():
+def test_L_eps_of_a_quadratic_is_its_longest_row():
     """The 2 -> infinity norm of the paper: the longest row of A, at most its largest eigenvalue."""
     f = Quadratic(5, seed=3)
     row = f.A[np.linalg.norm(f.A, axis=1).argmax()]

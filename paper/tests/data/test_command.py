@@ -63,7 +63,7 @@ def test_a_download_that_fails_is_one_sentence_and_leaves_nothing(served, tmp_pa
     assert tree(tmp_path) == []
 
 
-def test_the_command_gets_a_set_once_and_says_where_it_is(cifar, tmp_path, capsys):
+def test_data_get_downloads_a_set_once_and_prints_its_folder(cifar, tmp_path, capsys):
     arguments = ["cifar10", "--data", str(tmp_path)]
     assert _cli.main(["data", "get", *arguments]) == 0
     assert capsys.readouterr().out == f"cifar10: complete in {tmp_path}\n"
@@ -88,7 +88,7 @@ def test_status_tells_missing_from_damaged(tmp_path, capsys, monkeypatch):
     assert "run 'cocd-paper data get mnist'" in lines[3]
 
 
-def test_the_other_sets_are_tried_after_one_that_fails(tmp_path, capsys, monkeypatch):
+def test_data_get_all_goes_on_after_a_failed_download(tmp_path, capsys, monkeypatch):
     nowhere = {name: Source([refused()], source.archive) for name, source in files.SOURCES.items()}
     monkeypatch.setattr(files, "SOURCES", nowhere)
     assert _cli.main(["data", "get", "all", "--data", str(tmp_path)]) == 1
@@ -96,7 +96,7 @@ def test_the_other_sets_are_tried_after_one_that_fails(tmp_path, capsys, monkeyp
     assert [line.startswith("cocd-paper data: ") for line in lines] == [True] * 3
 
 
-def test_a_name_it_does_not_know(capsys):
+def test_an_unknown_set_is_refused(capsys):
     with pytest.raises(SystemExit):
         _cli.main(["data", "get", "iris"])
     assert "invalid choice: 'iris'" in capsys.readouterr().err

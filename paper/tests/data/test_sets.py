@@ -246,7 +246,7 @@ def test_a_readable_file_that_is_not_the_official_one(tmp_path, name):
     assert data.load(name, data=tmp_path, check=False).name == name
 
 
-def test_data_is_looked_for_where_it_was_said(tmp_path, monkeypatch):
+def test_the_folder_is_the_argument_then_COCD_DATA_then_the_default(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COCD_DATA", str(tmp_path / "named"))
     assert files.place(tmp_path / "given").folder == tmp_path / "given"

@@ -105,7 +105,7 @@ def test_the_small_form_of_every_plan_runs(folder: Path, plan: str) -> None:
 
 # Seconds differ from run to run, so table-time has no rows that could be the same.
 @pytest.mark.parametrize("plan", [plan for plan in plans.PLANS if plan != "table-time"])
-def test_killed_and_resumed_it_gives_the_same_rows(folder: Path, plan: str) -> None:
+def test_a_killed_and_resumed_plan_gives_the_same_rows(folder: Path, plan: str) -> None:
     assert code(folder, f"{plan}-killed") == KILLED
     assert code(folder, f"{plan}-resumed") == 0, said(folder, f"{plan}-resumed")
     assert rows(folder / plan / "again") == rows(folder / plan / "whole")

@@ -74,7 +74,7 @@ def test_the_best_settings_are_those_of_the_validation_rows(
     assert json.loads(printed.replace("'", '"')) == {"sarcos": {"bccd": {"eps": 0.1, "lr": 0.05}}}
 
 
-def test_a_grid_that_was_run_for_less_than_the_plan_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_the_best_of_a_shorter_grid_is_found_among_equal_lengths(tmp_path: Path) -> None:
     # Equal accuracies: the loss decides; and the longer of two lengths.
     for eps, epochs, metric, loss in (
         (1e-6, 2, 0.2, 2.1), (1e-3, 2, 0.2, 2.0), (0.1, 2, 0.1, 1.0), (0.1, 1, 0.9, 0.1)

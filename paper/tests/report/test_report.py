@@ -109,7 +109,7 @@ def test_a_run_that_has_only_begun(tmp_path):
     assert section_of(tmp_path, "table-main").charts == ()
 
 
-def test_diverged_runs_are_drawn_to_where_they_ended(tmp_path):
+def test_curves_of_diverged_runs_end_where_the_runs_ended(tmp_path):
     good = training(run_row(settings={"lr": 0.1}, epochs=10), 25.0)
     bad = training(run_row(settings={"lr": 9.0}, epochs=10), 25.0, done=4, end="diverged")
     bad[-2]["loss"] = bad[-2]["metric"] = 1e30
@@ -373,7 +373,7 @@ def test_open_shows_the_page(seeds, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("case", ["empty", "missing", "file"])
-def test_where_there_are_no_rows_it_says_so_in_one_sentence(tmp_path, capsys, case):
+def test_a_report_without_rows_is_refused_in_one_sentence(tmp_path, capsys, case):
     folder = tmp_path / "rows"
     if case == "empty":
         folder.mkdir()

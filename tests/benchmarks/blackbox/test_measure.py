@@ -133,7 +133,7 @@ def test_a_method_that_ends_starts_again_and_the_first_end_is_known(on, monkeypa
     assert last["first_error"] == 0 == last["error"]
 
 
-def test_a_method_that_fails_stays_where_it_was(on, monkeypatch):
+def test_a_method_that_raises_keeps_its_best_value(on, monkeypatch):
     def bad(fun, x0, bounds, budget, seed, scale):
         fun(x0)
         raise OverflowError("too far")

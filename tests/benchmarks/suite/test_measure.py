@@ -12,7 +12,7 @@ from benchmarks.suite.problems import PROBLEMS
 from benchmarks.suite.table import lines, markdown
 
 
-def test_there_are_enough_problems_and_a_third_is_held_out():
+def test_a_third_of_at_least_30_problems_is_held_out():
     held_out = sum(problem.held_out for problem in PROBLEMS.values())
     assert len(PROBLEMS) >= 30 and held_out >= len(PROBLEMS) / 3
 

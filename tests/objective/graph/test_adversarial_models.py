@@ -605,7 +605,7 @@ def test_differences_are_those_of_the_closure_or_there_is_a_warning(name):
         GLOBAL["scale"] = now
 
 
-def test_there_are_enough_of_them():
+def test_there_are_at_least_30_adversarial_models():
     assert len(ADVERSARIES) >= 30
 
 

@@ -178,7 +178,7 @@ def test_the_module_inside_a_wrapper_is_followed(wrap):
     assert {objective.engine_of(name) for name, _ in inside.named_parameters()} == {"incremental"}
 
 
-def test_a_compiled_child_is_followed_as_it_is_written():
+def test_a_compiled_child_is_followed_by_its_source():
     torch.manual_seed(0)
     child = torch.compile(nn.Sequential(nn.Linear(5, 5), nn.Tanh()), backend="eager")
     model = nn.Sequential(nn.Linear(4, 5), child, nn.Linear(5, 2)).double()

@@ -57,7 +57,7 @@ def test_numba_that_is_of_no_use_is_said_once_and_done_without(before, environme
     assert "incremental" in done.stdout and "(folded)" in done.stdout
 
 
-def test_without_a_place_for_compiled_loops_they_are_compiled_each_time():
+def test_loops_compile_where_no_cache_can_be_written():
     """As on a read-only disk, where every way to such a place raises."""
     nowhere = (
         "from numba.core.caching import _CacheLocator\n"

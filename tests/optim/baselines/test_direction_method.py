@@ -38,7 +38,7 @@ def train(method, model, closure, steps=10, **options):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("memory_limit", [None, 17 * 8 * 5 * 8])
-def test_it_walks_as_one_by_one(method, memory_limit):
+def test_points_at_once_walk_as_points_one_by_one(method, memory_limit):
     x, y = data()
     plain, traced = mlp(), mlp()
     objective = cocd.trace(traced, mse_loss, memory_limit=memory_limit)
@@ -204,7 +204,7 @@ def test_few_points_are_taken_one_by_one():
     assert objective._stacks == 0 and objective.checks <= 1
 
 
-def test_where_it_would_not_pay_it_is_not_done():
+def test_points_are_not_stacked_where_that_does_not_pay():
     x, y = data()
     model = mlp()
     tensors = list(model.parameters())

@@ -257,7 +257,7 @@ def test_replay_refuses_other_weights_and_changes_nothing():
     assert frozen(list(other.parameters())) == before
 
 
-def test_replay_says_so_if_it_ends_elsewhere():
+def test_replay_warns_where_the_end_differs():
     model, closure = task()
     start = copy.deepcopy(model)
     optimizer = baselines.MeZO(model.parameters(), lr=1e-2, log=True)

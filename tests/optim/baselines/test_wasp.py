@@ -42,7 +42,7 @@ def _double(model):
     return F.mse_loss(model(x), x.sum(1, keepdim=True))
 
 
-def test_in_the_identity_basis_with_a_full_budget_it_is_cocd():
+def test_wasp_in_the_identity_basis_with_a_full_budget_equals_cocd():
     x = torch.zeros(6, dtype=torch.float64, requires_grad=True)
     y = torch.zeros(6, dtype=torch.float64, requires_grad=True)
     wasp = WASP([x], 0.1, eps=0.01, basis="identity", tolerance=1.0)
@@ -97,7 +97,7 @@ def test_an_exception_leaves_weights_and_slopes_alone():
     assert frozen([model.state_dict(), optimizer.estimate()]) == before
 
 
-def test_it_resumes_to_the_bit():
+def test_wasp_resumes_to_the_bit():
     model, optimizer, closure = problem(compute_budget=7)
     for _ in range(4):
         optimizer.step(closure)
