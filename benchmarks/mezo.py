@@ -4,7 +4,7 @@ All weights but the embedding are trained, or all of them. Three ways take turns
 
 - `cocd`: `cocd.baselines.MeZO`;
 - `official`: each perturbation draws every tensor again and makes new ones (``p.data = p.data +
-  ...``), four times a step, as the published trainer does;
+  ...``), four times per step, as the published trainer does;
 - `in place`: the same with ``add_``, and with the way back merged into the update.
 
 Weights are random: neither time nor memory depends on them. Memory is the peak of torch's own
@@ -147,7 +147,7 @@ def in_place_step(parameters: list[nn.Parameter], closure: Callable[[], Tensor])
 
 def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Head and lines."""
-    head = ["trained", "way", "ms a step", "beside official", "extra memory, largest tensors"]
+    head = ["trained", "way", "ms per step", "beside official", "extra memory, largest tensors"]
     lines = [
         [
             row["trained"],

@@ -132,9 +132,9 @@ def engines_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     columns = [
         "workload",
         "engine",
-        "ms a step",
+        "ms per step",
         "× sequential",
-        "s an epoch",
+        "s/epoch",
         "paper's",
         "extra MB",
         "slowest tensor",

@@ -109,7 +109,7 @@ def exponent(rows: list[Row], x: str, y: str) -> float:
 def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Milliseconds, part by part."""
     parts = ("seconds_per_step", "probe_seconds", "forward_seconds", "update_seconds")
-    columns = ["varies", "n", "B", "ms a step", "probes", "forward pass", "update"]
+    columns = ["varies", "n", "B", "ms per step", "probes", "forward pass", "update"]
     cells = [
         [
             row["sweep"],

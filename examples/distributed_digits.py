@@ -22,7 +22,7 @@ import cocd.distributed
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--budget", type=int, default=64, help="coordinates probed a step")
+    parser.add_argument("--budget", type=int, default=64, help="coordinates probed per step")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")

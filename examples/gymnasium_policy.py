@@ -72,7 +72,7 @@ def main() -> None:
         loss,
         x0,
         args=(steps, seeds),
-        compute_budget=4,  # weights probed a step: of few evaluations many steps
+        compute_budget=4,  # weights probed per step: of few evaluations many steps
         maxfev=evaluations,
         workers=args.workers,
         callback=progress,

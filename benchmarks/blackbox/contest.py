@@ -1,6 +1,6 @@
 """``python -m benchmarks.blackbox.contest``: every method on the problems by class; a row a run.
 
-A run is one call of one method with a budget of 50, 200 or 1000 evaluations a coordinate; what
+A run is one call of one method with a budget of 50, 200 or 1000 evaluations per coordinate; what
 counts is the true value at the point it recommends. Without noise that is the best point it has
 evaluated. Rows are appended to a file as they come, and a run that is there is not made again.
 """

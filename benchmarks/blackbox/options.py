@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         type=whole_number(1),
         metavar="M",
-        help=f"begin no run after so many ({MINUTES}); with --json the same command goes on",
+        help=f"begin no run after so many ({MINUTES}); with --json the same command resumes",
     )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the rows as well")
     parser.add_argument("--estimate", action="store_true", help="say how long it will take; end")
@@ -161,7 +161,7 @@ def rows(args: argparse.Namespace, progress: bench.Report) -> list[Row]:
         report=progress,
     )
     if (left := len(_left(chosen.runs, found))) and not args.quiet:
-        remedy = "the same command goes on" if path else "--json would keep them"
+        remedy = "the same command resumes" if path else "--json would keep them"
         print(f"{left:,} of {len(chosen.runs):,} runs are left: {remedy}.", file=sys.stderr)
     asked = {one for run in chosen.runs for one in run.keys}
     return [row for row in found if key(row) in asked]

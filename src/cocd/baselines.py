@@ -1,15 +1,15 @@
 """Other zeroth-order methods, from the same parts and with the same guarantees.
 
-| method              | what it swaps                                    | evaluations a step |
-| ------------------- | ------------------------------------------------ | ------------------ |
-| `BCCD`              | memory: none                                     | 2B + 1             |
-| `FiniteDifference`  | schedule: all n coordinates                      | 2n + 1             |
-| `RandomCoordinate`  | schedule: B drawn at random; memory: none        | 2B + 1             |
-| `SPSA`              | probe: Rademacher directions, not coordinates    | 2 a direction      |
-| `ZOSGD`             | probe: Gaussian directions                       | 2 a direction      |
-| `MeZO`              | probe: Gaussian directions, never stored         | 2 a direction      |
-| `EvolutionStrategy` | probe: Gaussian directions; update: ranks if asked | 2 a direction    |
-| `WASP`              | probe: vectors of a basis, until slopes agree    | 2 to n + 1         |
+| method              | what it swaps                                      | evaluations per step |
+| ------------------- | -------------------------------------------------- | -------------------- |
+| `BCCD`              | memory: none                                       | 2B + 1               |
+| `FiniteDifference`  | schedule: all n coordinates                        | 2n + 1               |
+| `RandomCoordinate`  | schedule: B drawn at random; memory: none          | 2B + 1               |
+| `SPSA`              | probe: Rademacher directions, not coordinates      | 2 per direction      |
+| `ZOSGD`             | probe: Gaussian directions                         | 2 per direction      |
+| `MeZO`              | probe: Gaussian directions, never stored           | 2 per direction      |
+| `EvolutionStrategy` | probe: Gaussian directions; update: ranks if asked | 2 per direction      |
+| `WASP`              | probe: vectors of a basis, until slopes agree      | 2 to n + 1           |
 
 >>> import torch, cocd
 >>> x = torch.ones(3, requires_grad=True)

@@ -60,18 +60,18 @@ class Core(nn.Module):
 def cores(model: nn.Module, rank: int = 4, layers: str | Iterable[str] = "*") -> list[nn.Parameter]:
     """Give linear layers of `model` r x r cores between frozen factors, as in LoRA-XS.
 
-    There are r^2 numbers for each layer, whatever its size: few enough for a sweep over
-    coordinates, and each of them moves much. The model computes what it did before until the cores
-    are trained; `merge_cores` makes ordinary layers of them.
+    A core has r^2 numbers, whatever the size of its layer: few enough for a sweep over coordinates,
+    and each has a large effect. The model computes the same as before until the cores are trained.
+    `merge_cores` turns them back into ordinary layers.
 
     Args:
         model: changed in place. Weights shared with another layer are left alone, since merging
             would change that layer, too.
         rank: r.
-        layers: which, by patterns of their names such as ``"*.q_proj"``.
+        layers: patterns of layer names such as ``"*.q_proj"``; all by default.
 
     Returns:
-        The cores, to give to an optimizer. What else has ``requires_grad`` keeps it.
+        The cores, for an optimizer. Other parameters keep their ``requires_grad``.
 
     >>> import torch, cocd
     >>> from torch import nn
@@ -117,7 +117,7 @@ def cores(model: nn.Module, rank: int = 4, layers: str | Iterable[str] = "*") ->
 
 
 def merge_cores(model: nn.Module) -> nn.Module:
-    """Add the cores' changes to the weights; the layers are ordinary ones again.
+    """Add the cores' changes to the weights and restore ordinary layers.
 
     Returns:
         `model`, which computes the same as before, to rounding.

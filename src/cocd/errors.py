@@ -11,7 +11,7 @@ __all__ = [
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss is NaN or infinite where the method cannot go on without it.
+    """The loss is NaN or infinite where the method cannot continue without it.
 
     Nothing has changed when it is raised: parameters, memory, position, random state and module
     buffers are as they were before the step.
@@ -26,7 +26,7 @@ class NonFiniteLoss(ArithmeticError):
 
 
 class NonFiniteWarning(RuntimeWarning):
-    """Some probes gave NaN or infinite losses; their estimates were not stored."""
+    """Some probes gave NaN or infinite losses; older estimates were kept."""
 
 
 class ClosureWarning(RuntimeWarning):
@@ -34,12 +34,12 @@ class ClosureWarning(RuntimeWarning):
 
 
 class EngineWarning(RuntimeWarning):
-    """A fast engine did not agree with the closure and has been taken off a parameter."""
+    """A fast engine disagreed with the closure; another engine probes the parameter from now on."""
 
 
 class RadiusWarning(RuntimeWarning):
-    """``eps`` is so small that adding it to some weights changes nothing in their dtype."""
+    """``eps`` is so small that some weights do not change when it is added, in their dtype."""
 
 
 class RestoreWarning(RuntimeWarning):
-    """The loss has risen so far that `AutoCoCD` has put back parameters from before."""
+    """The loss rose so far that `AutoCoCD` restored earlier parameters."""

@@ -13,7 +13,7 @@ from .runs import Run
 from .training import Training
 
 # Milliseconds of processor time on one thread: for a coordinate probed through `cocd.trace` (in
-# float32, in float64, by AutoCoCD at the budgets of its plan, one evaluation a probe), a direction,
+# float32, in float64, by AutoCoCD at its plan's budgets, one evaluation per probe), a direction,
 # a step with gradients, and a pass over the held-out rows. What no plan needs was not measured.
 TABLE: dict[str, dict[str, float]] = {
     "sarcos": {

@@ -199,7 +199,7 @@ def cost(method: str, settings: dict[str, Setting]) -> int:
     >>> cost("auto", {"compute_budget": 16, "without": "remembered curvature"})
     35
     """
-    if find(method).automatic:  # two evaluations a coordinate in every fourth sweep, else one
+    if find(method).automatic:  # two evaluations per coordinate in every fourth sweep, else one
         changed = WITHOUT.get(str(settings.get("without")), {})
         every = int(changed.get("measure_every", cocd.AutoConfig().measure_every))
         B = settings["compute_budget"]

@@ -190,7 +190,7 @@ def _conclude(
     if wish.asked:
         print(
             f"cocd-paper reproduce: stopped, {ended} of {len(chosen)} runs have ended; the same "
-            "command goes on from here",
+            "command resumes from here",
             file=sys.stderr,
         )
         return wish.code

@@ -1,4 +1,4 @@
-"""Run -> rows. It may be killed at any moment, and goes on from the last checkpoint."""
+"""Run -> rows. It may be killed at any moment, and resumes from the last checkpoint."""
 
 from __future__ import annotations
 

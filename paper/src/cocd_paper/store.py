@@ -176,7 +176,7 @@ def _room(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written ({error.strerror or error}); make room for it, and the "
-            "same command goes on from the last checkpoint"
+            "same command resumes from the last checkpoint"
         ) from error
 
 

@@ -122,7 +122,7 @@ def test_the_moment_does_not_matter(folder: Path, moment: tuple[str, int]) -> No
 
 def test_a_run_that_was_stopped_goes_on_from_its_last_step(folder: Path) -> None:
     told = said(folder, "interrupt-5-killed")
-    assert "stopped, 0 of 1 runs have ended; the same command goes on from here" in told
+    assert "stopped, 0 of 1 runs have ended; the same command resumes from here" in told
     assert "from epoch 1 on" in said(folder, "interrupt-5-resumed")
 
 

@@ -21,7 +21,7 @@ Options = Mapping[int, Group]  # the group of each tensor, by its id
 
 
 class Block:
-    """Built once a step, before anything is evaluated; vectors have one number a coordinate."""
+    """Built once per step, before anything is evaluated; vectors have one number per coordinate."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Block:
         return [float(np.sqrt((m * m).mean())) if len(m) else none for m in moved]
 
     def split(self, values: Vector) -> list[Vector]:
-        """One number a coordinate, place by place."""
+        """One number per coordinate, place by place."""
         parts: list[Vector] = np.split(values, np.cumsum(self.sizes[:-1]))
         return parts
 

@@ -12,7 +12,7 @@ from .line_search import SearchResult
 
 
 class BlockProbes(NamedTuple):
-    """Of the loss at x_t, without the penalty; vectors have one number a coordinate."""
+    """Of the loss at x_t, without the penalty; vectors have one number per coordinate."""
 
     loss: float
     g: Vector  # slopes, NaN where a probe failed

@@ -14,7 +14,7 @@ from .direction import Vector
 
 
 class Curvature:
-    """One number a coordinate, NaN where it was never measured. It changes slowly: a mean stays."""
+    """One number per coordinate, NaN if never measured. It changes slowly: a mean is kept."""
 
     def __init__(self, tensors: Sequence[Tensor] = ()) -> None:
         self.tensors = list(tensors)  # one for each that is swept, flat

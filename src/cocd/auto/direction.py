@@ -44,7 +44,7 @@ def shortened(p: Vector, reach: Vector | float) -> Vector:
 
 
 class Direction(NamedTuple):
-    """Where a block goes: one number a coordinate, 0 where nothing is known."""
+    """Where a block goes: one number per coordinate, 0 where nothing is known."""
 
     p: Vector
     g: Vector  # slopes of the objective

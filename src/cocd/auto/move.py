@@ -35,7 +35,7 @@ class Move(NamedTuple):
         left: float,
         rates: Vector,
     ) -> Move:
-        """A share of what a search found (6), times `rates`, one number a coordinate.
+        """A share of what a search found (6), times `rates`, one number per coordinate.
 
         That share is `left` of what it would be if the end were not near.
         """

@@ -45,9 +45,9 @@ class Scales:
     [1.0, 2.25]
     """
 
-    scales: list[float] = field(default_factory=list)  # one a tensor; those that are missing are 1
+    scales: list[float] = field(default_factory=list)  # one per tensor; 1 if missing
     sweep: int = 0  # to which the sums belong; what comes before it is not compared
-    sums: list[Sums] = field(default_factory=list)  # one a tensor
+    sums: list[Sums] = field(default_factory=list)  # one per tensor
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
     def __post_init__(self) -> None:

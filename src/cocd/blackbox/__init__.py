@@ -1,4 +1,4 @@
-"""Black boxes: functions of a vector that can be evaluated and not differentiated."""
+"""Black boxes: functions of a vector that can be evaluated but not differentiated."""
 
 from .adapters import Nevergrad, optuna_sampler
 from .ask_tell import AskTell

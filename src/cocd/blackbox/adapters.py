@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> BaseSampler:
     """A sampler for `optuna.create_study` over floats in boxes: name -> (low, high).
 
-    It starts in the middle; ``options`` go to `AskTell`. Trials whose value is not known yet hold
-    up no others as long as a batch has points left; then, and for other parameters, values are
-    drawn at random. Minimise.
+    Starts in the middle of the boxes and minimises; ``options`` go to `AskTell`. Trials can run in
+    parallel while a batch has points left. After that, and for other parameters, values are drawn
+    at random.
 
     >>> import cocd, optuna  # doctest: +SKIP
     >>> sampler = cocd.optuna_sampler({"x": (-5, 5), "y": (-5, 5)})  # doctest: +SKIP
@@ -99,7 +99,7 @@ class Nevergrad:
         self._out = 0
 
     def ask(self) -> Candidate:
-        """The next point; all of a batch may be out at the same time."""
+        """The next point; all points of a batch may be evaluated at the same time."""
         if not self._rows:
             raise RuntimeError(
                 "all points of this batch are out; tell their values before asking for more"
@@ -109,7 +109,7 @@ class Nevergrad:
         return Candidate(self.search.ask()[row].reshape(self.search.x.shape), row)
 
     def tell(self, candidate: Candidate, value: float) -> None:
-        """Its value."""
+        """Report the value of a candidate."""
         self.search.tell([value], index=[candidate.row])
         self._out -= 1
         if not self._rows and not self._out:  # the batch is complete
@@ -120,7 +120,7 @@ class Nevergrad:
         return Candidate(self.search.x, -1)
 
     def minimize(self, fun: Callable[[Vector], float]) -> Candidate:
-        """Until the budget is spent or there is nothing more to gain."""
+        """Search until the budget is spent or the search converges."""
         while not self.search.done:
             candidate = self.ask()
             self.tell(candidate, fun(candidate.value))

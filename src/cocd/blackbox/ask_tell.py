@@ -50,11 +50,11 @@ _UNDER_WAY = "the search is running"
 
 
 class AskTell:
-    """A search whose evaluations are made by the caller.
+    """A search whose evaluations the caller makes.
 
-    `ask` gives points as the rows of an array; `tell` takes their values, all at once or some at
-    a time (``tell(values, index=rows)``), NaN for an evaluation that failed. When the last value
-    of a batch has been told the next batch is ready. Arguments as for `minimize`.
+    `ask` returns points as the rows of an array. `tell` takes their values, all at once or some at
+    a time (``tell(values, index=rows)``), with NaN for a failed evaluation. The next batch is ready
+    as soon as the last value of a batch has been told. Arguments as for `minimize`.
 
     >>> import cocd
     >>> search = cocd.AskTell([3.0, -2.0], maxfev=200)
@@ -132,7 +132,7 @@ class AskTell:
     def x(self) -> NDArray[np.float64]:
         """The best point seen so far, x0 before there is one; in the shape of x0.
 
-        Of a function with noise that is where averages led: the lowest single value is luck.
+        With noise it is the point that averages led to: the lowest single value is luck.
         """
         return self._report[0].reshape(self._shape).copy()
 
@@ -151,7 +151,7 @@ class AskTell:
 
     @property
     def nfev(self) -> int:
-        """Values told so far, those that were not finite included."""
+        """Values told so far, non-finite ones included."""
         return self._nfev
 
     @property
@@ -161,7 +161,7 @@ class AskTell:
 
     @property
     def pending(self) -> NDArray[np.intp]:
-        """Rows of the batch that is out whose values have not been told."""
+        """Rows of the current batch whose values have not been told."""
         return np.empty(0, np.intp) if self._phase is None else np.flatnonzero(~self._phase.told)
 
     @property
@@ -181,11 +181,11 @@ class AskTell:
         )
 
     def ask(self) -> Matrix:
-        """The points to evaluate, one a row; the same ones until all their values are told."""
+        """The points to evaluate, one per row; the same until all their values are told."""
         return np.array(self.points())
 
     def points(self) -> Points:
-        """The same without a copy: to be read, row by row, and not to be written."""
+        """The same without a copy: read-only."""
         if self._phase is None:
             raise ValueError(f"nothing left to ask, the search is done: {self._message}")
         self._asked = True
@@ -194,8 +194,8 @@ class AskTell:
     def tell(self, values: ArrayLike, index: ArrayLike | None = None) -> None:
         """The values of the points asked for, or of those whose rows `index` names.
 
-        NaN and infinite values are failed evaluations: they are counted and otherwise skipped,
-        or refused with `NonFiniteLoss` if ``nonfinite="raise"``. What is refused changes nothing.
+        NaN and infinite values are failed evaluations: they are counted and skipped, or, with
+        ``nonfinite="raise"``, raise `NonFiniteLoss`. A refused call changes nothing.
         """
         phase = self._phase
         if phase is None or not self._asked:
@@ -304,7 +304,7 @@ class AskTell:
     # --- saving --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """Everything a resumed search needs, partial answers included: data alone, copied."""
+        """Everything a resumed search needs, partial answers included, copied."""
         return {
             "version": VERSION,
             "settings": dict(self._settings),
@@ -322,10 +322,10 @@ class AskTell:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where a saved search stopped; a state of another problem is refused whole.
+        """Resume a saved search; a state of another problem is refused and changes nothing.
 
-        The limits (`maxfev`, `maxiter`) are this object's: a search that ended at lower ones goes
-        on.
+        This object's limits (`maxfev`, `maxiter`) apply: a search that ended at lower ones
+        continues.
         """
         refuse_state(state, self._settings)
         backup = self._rule.state_dict()

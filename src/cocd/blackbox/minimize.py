@@ -55,66 +55,65 @@ def minimize(
     checkpoint_every: float = 60.0,
     rng: Seed = None,
 ) -> OptimizeResult:
-    """Minimise a function of a vector that can be evaluated and not differentiated.
+    """Minimise a function of a vector that can be evaluated but not differentiated.
 
-    By default everything is found from the function: the step, the radius, how noisy it is and
-    whether there are other minima. The result is the best point seen, so never worse than x0; of
-    a function with noise it is where averages led, and its value a mean.
+    By default the method finds the step, the radius, the noise and other minima by itself. The
+    result is the best point seen, so it is never worse than x0. With noise it is the point that
+    averages led to, and its value is a mean.
 
     Args:
-        fun: ``fun(x, *args)`` gives a number; x is float64, in the shape of x0, and a copy.
-        x0: where to start; of any shape, which the result has, too. `fun` must be finite there.
+        fun: ``fun(x, *args)`` returns a number; x is a float64 copy in the shape of x0.
+        x0: where to start, of any shape; the result has the same. `fun` must be finite there.
         args: further arguments of `fun`.
         method: "auto"; "cocd", the paper's method, number for number what `cocd.CoCD` does with
             this `lr`; "wasp", what `cocd.baselines.WASP` does: one probe after the other until
             slopes agree; "cma", CMA-ES through the package `cma`, which has no checkpoints.
         lr: the learning rate of "cocd" and "wasp".
-        eps: the radius of the probes; None for one from the rounding of float64, the scale of x
-            and the noise of `fun`, which takes ten evaluations to measure ("wasp" takes `fun` to
-            be free of noise).
-        compute_budget: B, coordinates probed a step; by default all n if `maxfev` leaves room for
+        eps: the radius of the probes. None derives it from the rounding of float64, the scale of x
+            and the noise of `fun`, which takes ten evaluations to measure ("wasp" assumes no
+            noise).
+        compute_budget: B, coordinates probed per step; by default all n if `maxfev` leaves room for
             eight such sweeps, for "cocd" 32 (or `memory_budget`, or n). For "wasp" the most
             probes of a step, n by default.
-        memory_budget: m, estimates that "cocd" remembers; None for all n.
+        memory_budget: m, number of estimates that "cocd" remembers; None for all n.
         decay: gamma of "cocd", on every remembered estimate at every step; 1 by default.
-        basis: along what "wasp" probes: "rotation" (a dense random one, up to n = 1000 by default),
-            "hadamard" (random and fast) or "identity".
+        basis: the vectors along which "wasp" probes: "rotation" (dense and random, the default up
+            to n = 1000), "hadamard" (random and fast) or "identity".
         bounds: `scipy.optimize.Bounds`, or a pair (low, high) for each number of x0, row by row,
             with None for no bound. Probes and iterates stay inside.
-        maxfev: evaluations at most, the last one kept for the last iterate. By default 1000
-            (n + 1) if there is no `maxiter` either.
-        maxiter: steps at most; one more evaluation looks at where they led.
+        maxfev: the largest number of evaluations; the last one is reserved for the last iterate.
+            1000 (n + 1) by default if `maxiter` is not given either.
+        maxiter: the largest number of steps; one more evaluation visits the last iterate.
         ftol: "cocd" or "wasp" has converged when a sweep over all coordinates changes `fun` by no
             more than `ftol` times max(`|fun|`, 1), and none of its probes is lower by more. "auto"
             has when two sweeps at a radius below 1e-3 of the scale of x change it by no more than
             `ftol` times max(`|fun|`, s), where s is what `fun` has fallen so far, at most 1, and
-            looks far around then find nothing lower.
-            None never to be.
-        workers: a number of processes (-1: one on each core), a `concurrent.futures` executor, a
-            Dask client, a pool, or anything that is called like `map`.
-        vectorized: `fun` takes an (n, k) array of k points and gives k values.
+            a look far around finds nothing lower. None disables the test.
+        workers: a number of processes (-1: one per core), a `concurrent.futures` executor, a Dask
+            client, a pool, or any callable with the signature of `map`.
+        vectorized: `fun` takes an (n, k) array of k points and returns k values.
         callback: ``callback(intermediate_result)`` after each step, with the best x and fun so
-            far, nfev and nit. It may raise StopIteration.
-        nonfinite: "skip" keeps old estimates where an evaluation failed, "raise" raises
-            `NonFiniteLoss` where a value is not finite.
-        timeout: seconds that one evaluation may take; for processes and executors.
-        checkpoint: a file that holds the whole state. If it is there the run continues from it;
-            a run that is finished gives its result at once.
-        checkpoint_every: seconds between two writings; 0 for one after each phase of a step.
-        rng: a seed or a generator, for what is drawn at random.
+            far, nfev and nit. It may raise StopIteration to stop.
+        nonfinite: "skip" keeps old estimates if an evaluation fails, "raise" raises
+            `NonFiniteLoss` if a value is not finite.
+        timeout: the most seconds for one evaluation; for processes and executors.
+        checkpoint: a file for the whole state. If it exists, the run resumes from it; a finished
+            run returns its result at once.
+        checkpoint_every: seconds between two saves; 0 saves after each phase of a step.
+        rng: a seed or a generator for all random draws.
 
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, nfev, nit, success, status, message; nfailed
-        (evaluations given up), nretried (evaluations made twice) and failures (why they were
-        given up: a list of reasons, each with its number).
+        (evaluations given up), nretried (evaluations made twice) and failures (the reasons for
+        giving up, each with its count).
 
         | status | why the run ended |
         | --: | --- |
-        | 0 | converged (`success`): nothing lower was found near the result; elsewhere may be |
+        | 0 | converged (`success`): nothing lower was found near the result |
         | 1 | `maxfev` |
         | 2 | `maxiter` |
         | 3 | 50 evaluations, or 10 workers, in a row failed |
-        | 4 | the method cannot go on: x overflows (`lr` is too large), or `fun` has no minimum |
+        | 4 | the method cannot continue: x overflows (`lr` is too large), or `fun` has no minimum |
         | 5 | Ctrl-C |
         | 99 | the callback raised StopIteration |
 
@@ -204,7 +203,7 @@ class _Minimization:
                 # A second Ctrl-C, while the workers were stopped, has what it asked for.
                 interrupts.waiting = None
             self._save()
-        if end is not None:  # after saving: the same call goes on from here
+        if end is not None:  # after saving: the same call resumes from here
             search.stop(end[0], f"{end[1]}; {_best(search)}")
         return self._result()
 

@@ -29,17 +29,17 @@ _ADDED = {"eps", "altered"}  # since then
 
 
 class Coherence:
-    """Compares each fresh estimate with the one it replaces, at the cost of no evaluation.
+    """Compares each fresh estimate with the one it replaces, without an evaluation.
 
     Attach it to any coordinate method (`CoCD`, `AutoCoCD`, `CoherentGradient`, `BCCD`,
     `FiniteDifference`, `RandomCoordinate`); the run stays the same bit for bit. The stale estimate
-    is the coordinate's last one as it was made, whatever the decay, and also where the optimizer
-    has forgotten it. That takes 24 bytes a coordinate and a copy of the parameters.
+    is the coordinate's last one as measured, without decay, even if the optimizer has forgotten
+    it. Takes 24 bytes per coordinate and a copy of the parameters.
 
     Args:
-        optimizer: whose refreshes are watched, from now on.
+        optimizer: the method to watch from now on.
         window: steps in a window of `history`; None for one sweep, ceil(n / B).
-        keep: windows kept (an even number); when they are full, neighbours are merged.
+        keep: number of windows (even); neighbours are merged when all are full.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0, 1.0, 2.0], requires_grad=True)
@@ -89,16 +89,16 @@ class Coherence:
     # --- reading --------------------------------------------------------------------------------
 
     def summary(self) -> State:
-        """All since the beginning or the last `reset`, in plain numbers.
+        """Statistics since the beginning or the last `reset`, as plain numbers.
 
         `correlation` of fresh with stale; `relative_change` ||fresh - stale|| / ||stale||;
         `regression` of fresh on stale through the origin (the decay that fits best; negative
         where slopes overshoot); `age_mean` and `age_max` in steps when an estimate is replaced;
-        `smoothness`, the largest change over the way since, which bounds L_eps from below for a
-        fixed objective, up to rounding (in single precision it means nothing once steps are
+        `smoothness`, the largest change divided by the distance moved since, a lower bound of
+        L_eps for a fixed objective, up to rounding (meaningless in single precision once steps are
         tiny), 0 for `AutoCoCD`, whose radii vary; `pairs` compared, `first` estimates without a
         pair; `step_norm` and `step_max`, mean and largest ||x_t - x_(t-1)||; `steps`; and
-        `by_tensor`. None where there is nothing to say.
+        `by_tensor`. None means: no data.
         """
         return self._windows.whole().report(self._names())
 
@@ -111,7 +111,7 @@ class Coherence:
         ]
 
     def ages(self) -> dict[int, int]:
-        """How many coordinates' latest estimates are how many steps old (0: of the last step)."""
+        """A count of coordinates for each age of their latest estimate (0: the last step)."""
         made = self._when[self._when > 0]
         ages, counts = np.unique(self.steps - made, return_counts=True)
         return dict(zip(ages.tolist(), counts.tolist(), strict=True))
@@ -124,9 +124,9 @@ class Coherence:
     def error(self, closure: Closure, L: float | None = None) -> Error:
         """The error of the estimate at the point of its last refresh, beside the theorem's bound.
 
-        This one evaluates: 2n + 1 times (one-sided: n + 1), counted in `evaluations` and not by
-        the optimizer. Nothing else changes. `closure` is the objective of that step. Without `L`
-        the bound uses `smoothness`, which is a lower bound of L_eps, so that it may be too low.
+        Makes 2n + 1 evaluations (one-sided: n + 1), counted in `evaluations` and not by the
+        optimizer. Nothing else changes. `closure` is the objective of that step. Without `L` the
+        bound uses `smoothness`, a lower bound of L_eps, so it may be too low.
         """
         self._follow()
         if self._observe not in self._optimizer._observers:
@@ -173,12 +173,12 @@ class Coherence:
     # --- controlling ----------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Begin the records anew; the last estimates stay, to be compared with the next."""
+        """Clear the records; the last estimates stay, to be compared with the next."""
         self._windows = Windows(self._length, self._windows.keep)
         self._windows.open.start = self.steps + 1
 
     def detach(self) -> None:
-        """Stop watching; what was recorded stays."""
+        """Stop watching; the records stay."""
         watching = self._optimizer._observers
         self._optimizer._observers = tuple(o for o in watching if o != self._observe)
 

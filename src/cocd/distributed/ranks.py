@@ -12,7 +12,7 @@ _TEXT = 1024  # bytes of a failed rank's message that the others get to see
 
 
 class RankError(RuntimeError):
-    """A rank failed, is gone, or is not where the others are.
+    """A rank failed, died, or disagrees with the others.
 
     Every rank raises it (the one that failed raises what happened there), and the parameters,
     memory and position of all of them are as they were before the step.

@@ -16,7 +16,7 @@ class Forward:
     """Mix in before `LightningModule`; `configure_optimizers` returns an optimizer of this library.
 
     Write ``loss(batch)`` instead of ``training_step``. To step a torch optimizer with an estimator,
-    set ``self.gradient`` to it in `configure_optimizers`. Schedulers step once a batch. Logging,
+    set ``self.gradient`` to it in `configure_optimizers`. Schedulers step once per batch. Logging,
     validation, callbacks and checkpoints work as ever; the estimator is saved with the module.
     Gradient clipping and accumulation are refused by Lightning itself, as they always are in
     manual optimisation.

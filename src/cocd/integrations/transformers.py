@@ -24,7 +24,7 @@ class Trainer(transformers.Trainer):
 
     Datasets, collators, schedulers, evaluation, callbacks, logging, checkpoints, and `peft` work as
     they do there. ``loss.backward()`` is never called, and nothing but an estimator allocates
-    gradients. A run that is resumed from a checkpoint goes on bit for bit.
+    gradients. A run that is resumed from a checkpoint resumes bit for bit.
 
     Args:
         optimizers: an optimizer of this library and a scheduler or None, as there; an optimizer

@@ -38,7 +38,7 @@ class Change:
     touch the same slab, `starts` has one entry.
 
     The changed values are stored, or their difference from `base`, or the two factors of that
-    difference (one number a sample, one a unit), whichever the operation that made them gave;
+    difference (one number per sample, one per unit), whichever the operation that made them gave;
     the others are derived. Linear operations keep differences differences, so that what is small
     is not the difference of two large numbers without need.
     """

@@ -82,7 +82,7 @@ def sequential(
     eps: float,
     difference: Difference,
 ) -> Differences:
-    """One evaluation a probe, the weight perturbed in place and written back bit for bit."""
+    """One evaluation per probe, the weight perturbed in place and written back bit for bit."""
     saved = gather(tensor, index)
     plus, minus = saved + eps, saved - eps
     old_bits, plus_bits, minus_bits = map(bits, (saved, plus, minus))

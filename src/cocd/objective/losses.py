@@ -52,7 +52,7 @@ def known(loss_fn: object) -> _Loss | None:
 
 
 def change_of(loss: _Loss) -> LossChange:
-    """The change of a standard loss, in float64, one number a probe."""
+    """The change of a standard loss, in float64, one number per probe."""
     if isinstance(loss, nn.MSELoss):
         return partial(_squared, loss)
     if isinstance(loss, nn.CrossEntropyLoss):

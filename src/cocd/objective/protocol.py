@@ -50,7 +50,7 @@ class Request(NamedTuple):
 
 
 def evaluations_per_coordinate(difference: Difference) -> int:
-    """The cost of one coordinate; the unperturbed loss is shared and counted once a step."""
+    """The cost of one coordinate; the unperturbed loss is shared and counted once per step."""
     return 2 if difference == "central" else 1
 
 

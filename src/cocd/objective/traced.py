@@ -77,22 +77,22 @@ def trace(
     memory_limit: int | None = None,
     accelerate: bool = True,
 ) -> Objective[ValueT]:
-    """Make an objective of a model and a loss that evaluates only what a probe changes.
+    """Turn a model and a loss into an objective that evaluates only what a probe changes.
 
-    ``objective(inputs, target)`` is a closure for any optimizer here or elsewhere: calling it
-    gives ``loss_fn(model(inputs), target)``; coordinate methods ask it for many probes at once.
+    ``objective(inputs, target)`` is a closure for any optimizer, here or elsewhere. Calling it
+    returns ``loss_fn(model(inputs), target)``; coordinate methods ask it for many probes at once.
 
     Args:
-        model: any module. It is followed call by call while it runs; what cannot be followed is
-            evaluated in batches of whole passes, or one by one, and a warning says why. Of what
-            `torch.compile`, `DataParallel` and `DistributedDataParallel` make the module inside
-            is taken.
+        model: any module. It is followed call by call while it runs. A model that cannot be
+            followed is evaluated in batches of whole passes, or one by one, and a warning says
+            why. For `torch.compile`, `DataParallel` and `DistributedDataParallel` the module
+            inside is used.
         loss_fn: a function of the model's output and the target.
         engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
-            fastest that applies to each.
-        memory_limit: bytes that the probes evaluated at once may hold together, beside what the
-            closure itself takes; None for what is fast, at most 256 MiB.
-        accelerate: use fused loops where numba is installed; False for plain tensor operations.
+            fastest applicable one for each.
+        memory_limit: bytes that the probes evaluated at once may hold together, in addition to the
+            closure's own memory; None chooses for speed, at most 256 MiB.
+        accelerate: use fused loops if numba is installed; False for plain tensor operations.
 
     >>> import torch, cocd
     >>> model = torch.nn.Sequential(
@@ -163,7 +163,7 @@ class Objective(Generic[ValueT]):
         return TracedLoss(self, inputs, target)
 
     def engine_of(self, name: str) -> str:
-        """Which engine probes the parameter of that name."""
+        """The engine that probes the parameter of this name."""
         return self._records[name].engine
 
     def accelerating(self) -> AbstractContextManager[None]:
@@ -181,12 +181,12 @@ class Objective(Generic[ValueT]):
     # --- saving ---------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """What a resumed run needs to go on bit for bit, beside the model's and the optimizer's.
+        """What a run needs to resume bit for bit, besides the model's and optimizer's states.
 
-        Engines agree to rounding alone, so a resumed run must not choose them again, nor check
-        them at other moments, where the answer might be another one. Each is chosen by its speed
-        once, when its first 32 probes have taken 20 ms; a run whose state is saved before that
-        may go on by another one. ``engine=...`` leaves nothing to choose.
+        Engines agree only to rounding, so a resumed run must neither choose them again nor check
+        them at other steps. Each is chosen by its speed once, when its first 32 probes have taken
+        20 ms. A run whose state is saved earlier may choose differently; ``engine=...`` fixes the
+        choice.
         """
         now = self._loaded or {
             "traced": self.graph is not None,
@@ -205,7 +205,7 @@ class Objective(Generic[ValueT]):
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the objective did whose state this is; its model has the same parameters."""
+        """Resume from a state of an objective whose model has the same parameters."""
         if not isinstance(state, dict) or state.get("version") != _VERSION:
             raise ValueError(f"state must be what Objective.state_dict gave, got {state!r:.80}")
         names = {name for name, _ in self.model.named_parameters()}

@@ -33,51 +33,50 @@ from .coordinate import CoordinateMethod, in_basis
 
 
 class AutoCoCD(CoordinateMethod):
-    """Coordinate descent without a learning rate: train on losses alone, and tune nothing.
+    """Coordinate descent without a learning rate: trains on losses alone, with nothing to tune.
 
-    Each step probes a small block of coordinates, divides each slope by its own curvature, settles
-    the length of the step by two evaluations along it, and moves the block by a part of that,
-    which becomes smaller from sweep to sweep. Every fourth sweep measures slope and curvature by
-    central differences; the sweeps between remember the curvature and need one evaluation a
-    coordinate, not two. Tensors whose slopes persist from sweep to sweep take longer steps
-    (`scales`). See docs/adaptive.md for why, and for what else was tried.
+    Each step probes a small block of coordinates and divides each slope by its curvature. Two
+    evaluations along this direction settle the length of the step. The block moves by a part of
+    it, which shrinks from sweep to sweep if noise limits steps. Every fourth sweep measures slopes
+    and curvatures by central differences. The other sweeps remember curvatures and need one
+    evaluation per coordinate instead of two. Tensors whose slopes persist from sweep to sweep take
+    longer steps (`scales`). docs/adaptive.md derives the method.
 
     Args:
         params: parameters, named parameters or groups, as for any torch optimizer.
-        lr: where the search for the length of steps begins, as a multiple of each block's Newton
-            step; None for 1. It is forgotten within a few sweeps. What stays is the ratio of a
-            group's own `lr` to this first one, by which its steps are multiplied: so schedulers
-            act on it.
-        eps: the radius of the probes to begin with; None for `config.radius`, 0.3. Each tensor's
-            own follows the length of its steps, and grows where differences are lost (`radii`).
-        compute_budget: B, coordinates probed a step. None settles it in the first four sweeps, and
-            with it how bold steps are, by what each step has gained on the next batch (one more
-            evaluation a step): B begins with a 32nd of the coordinates, 64 at least (an eighth of
-            them where they are few) and 512 at most, and halves, down to 64, where noise is not
-            what limits steps. It begins anew when most parameters have just joined. A B that is
-            given here stays, and nothing is judged then; so does another one that is written to
-            the attribute. Where there are weights of half precision nothing is judged: much of
-            what they move by is rounding.
-        memory_budget: m, estimates remembered; None for all n.
-        schedule: the order of coordinates, from `cocd.schedules`. None is `Spread()`, in which the
-            coordinates of a block lie far apart, in all of the tensors, or `Cyclic()`, in which
-            they are neighbours, where a memory budget is given.
-        max_evaluations: how many evaluations there will be in all. Over the last three tenths of
-            them steps shrink to a fiftieth, if noise has limited them for a hundred sweeps; not for
-            None. `state_dict` has it; to go on for longer, set the attribute after loading.
-        l2: the objective is the loss plus half of this times the parameters' square. (Not
-            `weight_decay`, which everywhere here is decoupled from the loss.)
+        lr: length of the first trial steps, as a multiple of each block's Newton step; None for
+            1. The search forgets it within a few sweeps. After that only ratios count: a group's
+            steps are multiplied by its `lr` over this one, so schedulers work.
+        eps: first radius of the probes; None for `config.radius`, 0.3. Each tensor then adapts its
+            own to the length of its steps, and widens it if rounding swallows differences
+            (`radii`).
+        compute_budget: B, coordinates probed per step. None settles B and the boldness of steps in
+            the first four sweeps, by what each step gains on the next batch (one more evaluation
+            per step). B starts at n / 32 (at least 64 or n / 8, at most 512) and halves, down to
+            64, while noise does not limit steps. It starts again when most parameters have just
+            joined. A given B stays fixed and nothing is judged; so does a B written to the
+            attribute later. With half-precision weights nothing is judged, because much of their
+            movement is rounding.
+        memory_budget: m, number of remembered estimates; None for all n.
+        schedule: the order of coordinates, from `cocd.schedules`. None for `Spread()`, whose blocks
+            have coordinates from all tensors, or, with a memory budget, for `Cyclic()`, whose
+            blocks have neighbours.
+        max_evaluations: length of the run in evaluations. Over the last 30 % steps shrink to a
+            fiftieth, if noise has limited them for a hundred sweeps. None for no such end.
+            `state_dict` has it; to run longer, set the attribute after loading.
+        l2: L2 penalty: adds ``l2 / 2 * ||x||²`` to the objective. (`weight_decay` is decoupled
+            from the loss in all optimizers here, so it is not the same.)
         basis: probes and steps follow the vectors of an orthonormal basis of each tensor, not its
             weights: "hadamard" (random, fast), "rotation" (random, for small tensors) or
             "identity"; see `cocd.basis`. None is the weights. A traced objective then makes whole
             evaluations behind the tensor that is probed: its rules are for single weights.
-        nonfinite: as for `CoCD`; for probes. A trial along the step that is not finite is none.
+        nonfinite: as for `CoCD`, for probes. Non-finite trial points are ignored.
         modules: as for `CoCD`.
         config: the constants behind all this, for ablations; None for `AutoConfig()`.
 
-    When the loss rises far above the lowest it has been, on average, and the parameters of that
-    time are better on the batch at hand, they are put back, with a `RestoreWarning`; `restored`
-    counts. Inside an autocast region call `step` inside it, so that radii fit its precision.
+    If the mean loss rises far above its minimum, and the parameters of that time are better on the
+    current batch, they are restored with a `RestoreWarning`; `restored` counts. With autocast, call
+    `step` inside the region, so that radii fit its precision.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
@@ -148,7 +147,7 @@ class AutoCoCD(CoordinateMethod):
         self._begin_judging()
 
     def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
-        """Forget all that was found out, and slopes as `CoCD.reset` does; parameters stay."""
+        """Forget everything that was learned, and slopes as `CoCD.reset` does; parameters stay."""
         super().reset(estimate)
         before = self._learned
         self._learned = Learned(before.config, before.first_lr, budget=before.budget)
@@ -159,17 +158,17 @@ class AutoCoCD(CoordinateMethod):
 
     @property
     def config(self) -> AutoConfig:
-        """The constants it was built with, or that were loaded."""
+        """The constants in use: given, or loaded."""
         return self._learned.config
 
     @property
     def boldness(self) -> float:
-        """By what the part of each step is multiplied; 1 where the budget was given."""
+        """The factor on the part of each step; 1 if the budget was given."""
         return self._learned.boldness
 
     @property
     def scales(self) -> list[float]:
-        """By what each parameter's steps are multiplied: above 1 where its slopes persist."""
+        """The factor on each parameter's steps: above 1 where its slopes persist."""
         return self._by_parameter(self._learned.scales)
 
     @property
@@ -190,7 +189,7 @@ class AutoCoCD(CoordinateMethod):
 
     @property
     def restored(self) -> int:
-        """How often parameters from before were put back because the loss had risen so far."""
+        """How often earlier parameters were restored because the loss had risen too far."""
         return self._learned.rollback.restored
 
     # --- one step --------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ class AutoCoCD(CoordinateMethod):
         return cast(LossT, evaluate.first)
 
     def next_evaluations(self) -> int:
-        """How many evaluations the next step will make at most: what it sees decides."""
+        """The largest number of evaluations that the next step can make."""
         return super().next_evaluations() + 4  # two along the step, to judge the last, to go back
 
     def _next_block(self, options: Options) -> Block:

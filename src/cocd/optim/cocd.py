@@ -31,17 +31,17 @@ class CoCD(CoordinateMethod):
             have its own `lr`, `eps`, `decay` and `weight_decay`.
         lr: the learning rate alpha.
         eps: the smoothing radius; large values average the slope over a neighbourhood.
-        compute_budget: B, coordinates probed a step; None for a hundredth of all, at least 64.
-        memory_budget: m, estimates remembered; None for all n.
+        compute_budget: B, coordinates probed per step; None for n / 100, at least 64.
+        memory_budget: m, number of remembered estimates; None for all n.
         schedule: the order of coordinates, from `cocd.schedules`; None for the paper's `Cyclic`.
         decay: gamma, applied to every remembered estimate at every step.
         weight_decay: decoupled, on every parameter at every step.
-        difference: "central" (2B + 1 evaluations a step), "forward" or "backward" (B + 1).
-        nonfinite: "skip" leaves out estimates from NaN or infinite losses, "raise" raises. At
-            x_t itself such a loss always raises `NonFiniteLoss`.
+        difference: "central" (2B + 1 evaluations per step), "forward" or "backward" (B + 1).
+        nonfinite: "skip" ignores estimates from NaN or infinite losses, "raise" raises. Such a
+            loss at x_t itself always raises `NonFiniteLoss`.
         modules: modules whose buffers (BatchNorm statistics) a step changes as one evaluation
-            would; None for those whose forward runs. Name a module that is compiled: watching
-            which ones run keeps `torch.compile` from running it compiled.
+            would; None for all whose forward runs. Name a compiled module here: watching which
+            modules run keeps `torch.compile` from running it compiled.
 
     >>> import torch, cocd
     >>> x = torch.tensor([3.0, -2.0], requires_grad=True)
@@ -83,8 +83,8 @@ class CoCD(CoordinateMethod):
     def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe, remember, move; returns the loss at x_t, before the update.
 
-        All evaluations come before the first change: after an exception or Ctrl-C parameters,
-        memory and position are as they were.
+        All evaluations come before the first change: after an exception or Ctrl-C, parameters,
+        memory and position are unchanged.
         """
         return cast(LossT, self._run(closure))
 

@@ -111,7 +111,7 @@ class CoherentGradient:
 
     @property
     def compute_budget(self) -> int:
-        """Coordinates probed a call; it may be changed between two calls."""
+        """Coordinates probed per call; it may be changed between two calls."""
         return self.method.compute_budget
 
     @compute_budget.setter

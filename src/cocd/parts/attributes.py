@@ -1,7 +1,7 @@
 """What the forward of a model leaves on its modules, beside buffers: attributes and containers.
 
 Each evaluation of a step starts from what stood there before it, and the step leaves what its
-first evaluation left. That is looked at once a step; nothing more is done where nothing was left.
+first evaluation left. That is looked at once per step; nothing more is done where nothing was left.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Coefficients(ForwardedLoss):
         eps: float,
         difference: Difference,
     ) -> Differences:
-        """One evaluation a probe: a coefficient moves a whole tensor, for which no engine is made.
+        """One evaluation per probe: a coefficient moves a whole tensor; no engine does that.
 
         A traced objective computes what depends on that tensor.
         """

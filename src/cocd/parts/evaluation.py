@@ -31,7 +31,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     """Calls the closure, counts the calls, and keeps them from leaving traces.
 
     ``evaluate()`` gives the loss as a float. The first call decides what the step leaves behind.
-    `bound` is the closure as it may be asked for many losses at once, made once a step.
+    `bound` is the closure as it may be asked for many losses at once, made once per step.
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class Memory:
             position += len(segment.part)
 
     def fill(self, flat: Tensor, schedule: Schedule) -> None:
-        """Remember `flat`, one number a coordinate, where nothing has been remembered.
+        """Remember `flat`, one number per coordinate, where nothing has been remembered.
 
         A ring takes those that come last in a sweep, which the schedule then has behind it.
         """

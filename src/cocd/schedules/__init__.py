@@ -4,9 +4,9 @@
 | --- | --- |
 | `Cyclic` | the paper's, one coordinate after the other |
 | `Spread` | cyclic with a long stride: the coordinates of a block lie far apart |
-| `Random` | drawn afresh for every block |
-| `Masked` | another one on a part of the coordinates, drawn again from time to time |
-| `Prioritised` | steep coordinates, or large ones, more often than the others |
+| `Random` | drawn anew for every block |
+| `Masked` | another schedule on a subset of the coordinates, redrawn from time to time |
+| `Prioritised` | coordinates with steep slopes or large weights more often than the others |
 
 A schedule of your own is one method; see `Schedule`.
 """

@@ -1,4 +1,4 @@
-"""`Masked`: some coordinates of each tensor, drawn again from time to time."""
+"""`Masked`: some coordinates of each tensor, redrawn from time to time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .schedule import Schedule, Stretch, largest_in, stretches
 
 
 class Masked(Schedule):
-    """A schedule on a part of the coordinates; the others are not probed.
+    """A schedule on a subset of the coordinates; the others are not probed.
 
     With a full budget, ``decay=0`` and one-sided differences, `CoherentGradient` on a random mask
-    is DeepZero's estimator. With a smaller budget and a memory it is CoCD in its place.
+    is DeepZero's estimator. With a smaller budget and a memory, CoCD replaces it.
 
     Args:
         schedule: the order within the mask.
         ratios: the share of each tensor to leave out, in the order of the parameters: a sequence,
             or what `cocd.sparsity.zo_grasp` returns. Tensors beyond its end are kept whole.
         by: "random" draws the mask, "magnitude" keeps each tensor's largest weights.
-        redraw: sweeps of the mask after which it is chosen again; None for never.
-        forget: whether remembered slopes are set to zero at a redraw. Otherwise those of
-            coordinates that left the mask stay, and decay.
+        redraw: sweeps of the mask between two redraws; None for never.
+        forget: set remembered slopes to zero at a redraw. Otherwise the slopes of coordinates
+            that left the mask stay, and decay.
         seed: decides the random masks.
 
     >>> import torch, cocd

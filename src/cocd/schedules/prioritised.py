@@ -1,4 +1,4 @@
-"""`Prioritised`: what matters most more often, everything now and then."""
+"""`Prioritised`: important coordinates often, all of them now and then."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .schedule import Schedule, Stretch, largest_in, stretches
 
 
 class Prioritised(Schedule):
-    """One sweep over all coordinates, then some over the most important ones, and so on.
+    """One sweep over all coordinates, then several over the most important ones, in turn.
 
-    The importance of a coordinate costs no evaluation: it is the size of its remembered slope (the
-    Gauss-Southwell rule, on the memory) or of its weight. It needs a memory of all n.
+    Importance costs no evaluation: it is the size of the remembered slope (the Gauss-Southwell
+    rule, on the memory) or of the weight. Needs a memory of all n.
 
     Args:
-        share: of the coordinates, how many are important.
-        sweeps: how often the important ones are probed between two sweeps over all.
+        share: the share of coordinates that are important.
+        sweeps: sweeps over the important ones between two sweeps over all.
         by: "slope" or "magnitude".
 
     >>> import torch, cocd

@@ -1,4 +1,4 @@
-"""`Random`: coordinates drawn afresh for every block."""
+"""`Random`: coordinates drawn anew for every block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .schedule import Schedule, Stretch
 
 
 class Random(Schedule):
-    """Distinct coordinates for each block, drawn at random. It needs a memory of all n.
+    """Distinct coordinates drawn at random for each block. Needs a memory of all n.
 
     >>> schedule = Random(100, seed=0)
     >>> schedule.next(3) == schedule.next(3), len(schedule.next(3))

@@ -11,10 +11,10 @@ from .schedule import Schedule, Stretch
 class Spread(Schedule):
     """The coordinates of a block lie far apart.
 
-    Neighbours in the flat vector belong to the same unit or filter, and what one of them is worth
-    depends on the others. The k-th refresh is of coordinate ``k stride mod n``, with a stride near
-    n over the golden ratio that has no divisor in common with n: every coordinate once a sweep, any
-    few in a row spread evenly, and nothing to remember.
+    Neighbours in the flat vector belong to the same unit or filter, so their effects depend on
+    each other. The k-th refresh is of coordinate ``k stride mod n``. The stride is near n over the
+    golden ratio and coprime to n: a sweep visits every coordinate once, consecutive ones are spread
+    evenly, and there is no state to store.
 
     >>> Spread(10).next(4)
     [(0, 1), (7, 8), (4, 5), (1, 2)]

@@ -1,6 +1,6 @@
 r"""The paper's bounds (its section 5 and appendices A and C) as functions of numbers.
 
-Symbols: n coordinates, B of them probed a step, K = floor(n / B), r = n mod B; L stands for the
+Symbols: n coordinates, B of them probed per step, K = floor(n / B), r = n mod B; L stands for the
 smoothness constant; delta for the longest step ||x_j - x_(j-1)|| of the last sweep. Where a bound
 is about estimates (`error_bound`, `euclidean_error_bound`, `largest_step`,
 `estimate_change_bound`), L may be L_eps, that of the finite differences, which is sharper; where it

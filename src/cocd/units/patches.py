@@ -32,7 +32,7 @@ class Patch:
 
 
 class Maps:
-    """Unperturbed maps with channels last, made once a batch."""
+    """Unperturbed maps with channels last, made once per batch."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Tensor, Tensor]] = {}  # with its original, whose id it is

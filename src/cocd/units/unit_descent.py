@@ -1,4 +1,4 @@
-"""`UnitDescent`: training by unit probes with nothing to tune."""
+"""`UnitDescent`: training by unit probes, with nothing to tune."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from ..parts.types import Group, State
 from ..parts.validation import check_count
 from .unit_gradient import UnitGradient
 
-_STEPS = 20_000  # that a budget is spread over: more passes a step where there are more
+_STEPS = 20_000  # that a budget is spread over: more passes per step where there are more
 _RATE = 0.03  # of a weight's size, in one step: the largest
 
 
 class UnitDescent(AdamW):
-    """Trains a traced objective by unit probes; needs no learning rate.
+    """Trains a traced objective by unit probes, without a learning rate.
 
-    Slopes come from `UnitGradient` and are scaled as Adam does. A step moves a weight by at most
-    about a thirtieth of its layer's root mean square at the start, and less and less as the
-    evaluations run out (a cosine). The budget also decides how layers are probed: along as many
-    random directions as leave some 20,000 steps, or unit by unit where there are enough
-    evaluations for all units in each of them.
+    `UnitGradient` estimates the slopes, and Adam scales them. At first a step moves a weight by at
+    most about a thirtieth of its layer's root mean square. Steps shrink along a cosine to zero at
+    the end of the budget. The budget also decides how layers are probed: along as many random
+    directions as leave about 20,000 steps, or unit by unit if there are enough evaluations for
+    all units in each step.
 
     Args:
-        objective: what `cocd.trace` gives. Its loss must be a mean or a sum over samples.
-        max_evaluations: passes of a batch that the whole run may take; steps go on being made
-            after that, ever so small.
+        objective: the result of `cocd.trace`. Its loss must be a mean or a sum over samples.
+        max_evaluations: length of the run in passes of a batch. Later steps no longer move.
         weight_decay: as in AdamW.
         **probing: `eps`, `difference`, `positions`, `seed`, `sample_losses` and `nonfinite` as in
             `UnitGradient`.
@@ -91,7 +90,7 @@ class UnitDescent(AdamW):
         return loss
 
     def _spread(self) -> None:
-        """As many passes a step as leave enough steps; needs to know what there is to probe."""
+        """As many passes per step as leave enough steps; needs to know what there is to probe."""
         gradient = self.gradient
         each = 2 if gradient.difference == "central" else 1
         passes = (self.max_evaluations / _STEPS - 1) / each

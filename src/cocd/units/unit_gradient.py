@@ -61,23 +61,23 @@ class Found:
 class UnitGradient:
     """The gradient of a traced objective in ``p.grad``, from forward passes alone.
 
-    A weight probe changes one weight and sees one number. A *unit* probe adds to the output of one
-    unit of a layer in every sample and sees the losses of all samples; with the inputs of the
-    layer, which the forward pass has anyway, this gives the slopes of all weights of the unit.
-    This needs more than a scalar loss: the losses of single samples and the layers' inputs.
+    A weight probe changes one weight and sees one number. A *unit* probe changes the output of one
+    unit of a layer in every sample and sees the losses of all samples. With the inputs of the
+    layer, which the forward pass computes anyway, this gives the slopes of all weights of the unit.
+    It needs more than a scalar loss: the loss of each sample and the inputs of layers.
 
     Args:
-        objective: what `cocd.trace` gives. Its loss must be a mean or a sum over samples.
+        objective: the result of `cocd.trace`. Its loss must be a mean or a sum over samples.
         directions: None probes unit by unit. A number k probes whole layers along k random
             directions, drawn for each sample: far fewer passes, noisier slopes.
-        compute_budget: units (with `directions`: layers) that are probed in each call, in turn;
-            None for all. The slopes of the others are remembered.
-        decay: what remembered slopes are multiplied with at each call; 0 forgets them.
-        eps: how far a unit is moved; None for a hundredth of the layer's root mean square (in
-            float64 a ten-thousandth).
-        difference: "forward" takes one pass a probe, "central" two.
-        positions: at how many positions of a sample (pixels, tokens) a unit is moved at once.
-        seed: of the positions, signs and directions.
+        compute_budget: units (with `directions`: layers) probed in each call, in turn; None for
+            all. The slopes of the others are remembered.
+        decay: factor on remembered slopes at each call; 0 forgets them.
+        eps: how far a unit moves; None for a hundredth of the layer's root mean square (in float64
+            a ten-thousandth).
+        difference: "forward" takes one pass per probe, "central" two.
+        positions: number of positions of a sample (pixels, tokens) at which a unit moves at once.
+        seed: decides the positions, signs and directions.
         sample_losses: a function of output and target that returns the loss of each sample, for
             losses that are not known to be a mean or a sum.
         nonfinite: "skip" keeps the old slopes of units whose probe is not finite; "raise" stops.
@@ -268,7 +268,7 @@ class UnitGradient:
         rows = [("parameters", "probed by", "units", "places", "")]
         rows += [(c.name, c.kind, str(c.count), str(c.places), c.why) for c in self._coordinates]
         if self._why:
-            rows.append(("all layers", "one pass a probe", "", "", self._why))
+            rows.append(("all layers", "one pass per probe", "", "", self._why))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         return "\n".join(
             "  ".join(

@@ -15,7 +15,7 @@ from cocd.integrations import Steps
 
 from .subsets import Subset
 
-_BUDGET = 16  # coordinates a step, where the method does not settle it
+_BUDGET = 16  # coordinates per step, where the method does not settle it
 _RADIUS = 0.1  # of coordinate probes
 
 _TRACED = ("auto", "coherent", "random", "cocd")  # they probe coordinates

@@ -39,7 +39,7 @@ SIZES = {
 def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     """One run for each decay."""
     size = SIZES[task]
-    how = f"B {size.budget:,}, batch {size.batch}, {size.steps} steps an epoch"
+    how = f"B {size.budget:,}, batch {size.batch}, {size.steps} steps per epoch"
     for decay in DECAYS:
         settings: dict[str, Setting] = {
             "lr": 0.1,

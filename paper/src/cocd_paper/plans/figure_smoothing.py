@@ -1,4 +1,4 @@
-"""The smoothing figure: CoCD and BCCD with four radii, about 2 % of the coordinates a step."""
+"""The smoothing figure: CoCD and BCCD with four radii, about 2 % of the coordinates per step."""
 
 from __future__ import annotations
 

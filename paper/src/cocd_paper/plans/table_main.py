@@ -39,7 +39,7 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
         # The same probes as a closure gives them: at this radius float32 leaves little of a
         # difference of two losses, which the engines form from what changed.
         plain: dict[str, Setting] = {**bccd, "engine": "sequential"}
-        label = "BCCD (paper's settings, one evaluation a probe)"
+        label = "BCCD (paper's settings, one evaluation per probe)"
         yield paper.make(NAME, task, "bccd", label, plain, **watched)
     yield paper.make(NAME, task, "sgd", "SGD (oracle)", {}, **common)
     for entry, method, label in FAIR:

@@ -54,7 +54,7 @@ def _float64(*radii: float) -> Grid:
     return [{"dtype": "float64", "eps": eps} for eps in radii]
 
 
-# CoCD applies an estimate 1 / (1 - gamma) times, at most once a step of a sweep: the larger gamma
+# CoCD applies an estimate 1 / (1 - gamma) times, at most once per step of a sweep: the larger gamma
 # is, the smaller the rates that are tried. Directions estimate with a variance of n / directions
 # times the slope's square, so their rates are as much smaller than a gradient's. Other budgets are
 # tried at equal evaluations, so with fewer or more steps, and without memory (gamma 0) too.

@@ -340,7 +340,7 @@ def _twice_as_fast(series: Sequence[Series]) -> Evidence:
     plain = _longest(s for s in main if s.settings.get("engine") == "sequential")
     if slow and plain and slow.seconds_per_epoch and plain.seconds_per_epoch:
         ours, theirs = plain.seconds_per_epoch.mean, slow.seconds_per_epoch.mean
-        yield theirs > ours, f"ZO-SGD {theirs:.3g} s an epoch, one evaluation a probe {ours:.3g}"
+        yield theirs > ours, f"ZO-SGD {theirs:.3g} s/epoch, one evaluation per probe {ours:.3g}"
         yield theirs >= 1.9 * ours, ""
 
 

@@ -114,7 +114,7 @@ def panel(one: Measured) -> Panel:
     )
     return Panel(
         f"Error of the estimate, {one.group}".removesuffix(", "),
-        "B, coordinates probed a step",
+        "B, coordinates probed per step",
         "‖estimate − finite-difference gradient‖",
         tuple(
             Curve(name, tint, tuple(Point(x, Spread(tuple(ys))) for x, ys in values.items()), dash)

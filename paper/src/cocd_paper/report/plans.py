@@ -56,7 +56,7 @@ def main(name: str, series: list[Series]) -> Content:
 
 
 def _coherence(task: str, own: Sequence[Series], what: str) -> Panel:
-    """What runs told of their own coherence, once an epoch."""
+    """What runs told of their own coherence, once per epoch."""
     words = what.replace("_", " ")
     curves = tuple(
         Curve(name, tint, tuple(s.collect(_epoch, _told(what))), dash)

@@ -42,7 +42,7 @@ def finals(title: str, series: Sequence[Series]) -> Table:
         )
     columns = (
         *("task", "method", "final metric (range)", "seeds", "paper"),
-        *("s an epoch", "paper's s", "evaluations"),
+        *("s/epoch", "paper's s", "evaluations"),
     )
     return _without_empty(Table(title, columns, tuple(rows), 2, best(series)))
 

@@ -15,7 +15,7 @@ from ..radius import MEASUREMENTS, measuring_points, radii, relative_noise
 from ..stencil import Stencil, stencil_of
 from .rule import Box, Points, Probes, Vector
 
-DEFAULT_BUDGET = 32  # coordinates a step where none is given; a box of workers is kept busy
+DEFAULT_BUDGET = 32  # coordinates per step where none is given; a box of workers is kept busy
 
 
 class Plain:

@@ -10,9 +10,9 @@ from ..cocd import CoCD
 
 
 class BCCD(CoCD):
-    """Block cyclic coordinate descent: CoCD with ``decay=0``, remembering the fresh block alone.
+    """Block cyclic coordinate descent: CoCD with ``decay=0``, which uses only the fresh block.
 
-    It moves a coordinate once a sweep where CoCD moves it n / B times, so it wants a learning
+    It moves a coordinate once per sweep, where CoCD moves it n / B times. So it needs a learning
     rate larger by about that factor.
 
     >>> import torch, cocd

@@ -76,8 +76,8 @@ class DirectionMethod(ZerothOrder):
     def step(self, closure: Callable[[], LossT] | None = None) -> LossT:  # type: ignore[override]
         """Probe `directions` pairs of points, move; returns the loss at x_t, before the update.
 
-        That loss is not evaluated: the mean of the pairs' losses estimates it, with an error of
-        second order in eps.
+        That loss is estimated by the mean of the pairs' losses, with an error of second order in
+        eps.
         """
         with self._evaluating(closure) as evaluate, self._drawing():
             seeds, generator = self._seeds()
@@ -92,7 +92,7 @@ class DirectionMethod(ZerothOrder):
                 len(pairs) - len(usable), f"of {len(pairs)} pairs of losses are not finite"
             )
             self._look_at_closure(evaluate, None, len(set(losses)) > 1)
-            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+            evaluate.interrupts.deliver()  # nothing has changed so far
             self._move(usable)
             self._generator = generator
         mean = sum(up + down for _, up, down in usable) / (2 * len(usable))
@@ -102,7 +102,7 @@ class DirectionMethod(ZerothOrder):
         return cast(LossT, mean)
 
     def next_evaluations(self) -> int:
-        """How many evaluations the next step will make: two a direction."""
+        """How many evaluations the next step will make: two per direction."""
         return 2 * check_count("directions", self.directions)
 
     # --- probe ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from ..cocd import CoCD
 
 
 class FiniteDifference(CoCD):
-    """Gradient descent on finite differences of all n coordinates, 2n + 1 evaluations a step.
+    """Gradient descent on finite differences of all n coordinates, 2n + 1 evaluations per step.
 
     >>> import torch, cocd
     >>> x = torch.ones(4, requires_grad=True)

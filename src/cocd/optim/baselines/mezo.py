@@ -28,20 +28,20 @@ _MIX = 0x9E3779B97F4A7C15  # odd: the seeds of a direction's tensors differ
 class MeZO(DirectionMethod):
     """Gaussian directions (Malladi et al.) in the memory of one tensor beside the forward pass.
 
-    A direction is never stored: it is drawn for f(x + eps u), for f(x - eps u) and for the move.
-    The weights are not touched by the probes: layers read x + eps u from a copy of the one tensor
-    they are about to use. So they are exactly what they were, in half precision, too.
+    A direction is never stored: it is drawn again for f(x + eps u), for f(x - eps u) and for the
+    move. Probes do not touch the weights: layers read x + eps u from a copy of the tensor they are
+    about to use. So weights stay exact, also in half precision.
 
     Args:
         params: as for any torch optimizer.
         lr: the learning rate; 1e-6 is usual for a whole language model, 1e-3 for LoRA.
         eps: the radius.
-        directions: how many are averaged in a step, at two evaluations each.
+        directions: number of directions averaged per step, at two evaluations each.
         weight_decay: decoupled, as in AdamW.
-        nonfinite: ``"skip"`` leaves pairs of losses out that are not finite, ``"raise"`` stops.
-        modules: whose buffers an evaluation may change; None finds out.
+        nonfinite: ``"skip"`` ignores pairs with non-finite losses, ``"raise"`` raises.
+        modules: as for `CoCD`.
         seed: decides the directions.
-        log: keep what `cocd.replay` needs to repeat the run without an evaluation, 16 bytes a
+        log: keep what `cocd.replay` needs to repeat the run without an evaluation, 16 bytes per
             direction; see `log`.
 
     >>> import torch, cocd

@@ -23,7 +23,7 @@ Groups = list[list[float]]  # lr, eps and weight decay of every parameter group
 
 
 class MeZOLog(NamedTuple):
-    """What `cocd.replay` needs: 16 bytes a direction, whatever the size of the model.
+    """What `cocd.replay` needs: 16 bytes per direction, whatever the size of the model.
 
     `start` and `end` are fingerprints of the parameters before the first step and after the last.
 
@@ -61,7 +61,7 @@ class MeZOLog(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MeZOLog:
-        """Read what `save` has written."""
+        """Read a log that `save` wrote."""
         with np.load(path, allow_pickle=False) as saved:
             if "version" not in saved or int(saved["version"]) != _VERSION:
                 raise ValueError(f"path: {path} is not a MeZO log that this release can read")

@@ -14,15 +14,14 @@ from .mezo_log import OPTIONS, MeZOLog, fingerprint
 
 
 def replay(params: nn.Module | ParamsT, log: MeZOLog | str | os.PathLike[str]) -> None:
-    """Repeat a run of `MeZO` on the parameters it began with, without evaluating anything.
+    """Repeat a run of `MeZO` on the parameters it started from, without an evaluation.
 
-    Gives the trained weights to the bit on the machine of the run and where else the same torch
-    draws the same numbers; if the weights differ in the end, a warning says so.
+    Gives the trained weights bit for bit on the machine of the run, and on others where torch
+    draws the same numbers. Warns if the final weights differ.
 
     Args:
-        params: a model, or what was given to `MeZO`: parameters or groups of them, in that order.
-            They are refused, and stay as they are, if one bit of them differs from those with
-            which the run began.
+        params: a model, or the parameters or groups that `MeZO` got, in the same order. Raises
+            and changes nothing if they differ in one bit from those the run started from.
         log: ``optimizer.log``, or the path to which it was saved.
     """
     if not isinstance(log, MeZOLog):

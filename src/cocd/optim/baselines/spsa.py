@@ -11,7 +11,7 @@ from .direction_method import DirectionMethod
 class SPSA(DirectionMethod):
     """Simultaneous perturbation: directions of independent signs (Spall).
 
-    `directions` pairs a step, two evaluations each; `seed` starts a generator of its own.
+    Each step averages `directions` pairs of two evaluations; `seed` decides the directions.
 
     >>> import torch, cocd
     >>> x = torch.ones(3, requires_grad=True)

@@ -27,9 +27,9 @@ class WASP(ZerothOrder):
     """The web of affine spaces of Rakita et al. (2025), in an orthonormal basis.
 
     Each step probes one basis vector after the other, by one-sided differences, until a fresh slope
-    agrees with the one remembered for that vector: then the others are taken to be right, too.
-    The step moves along all remembered slopes. In the identity basis this is CoCD with
-    ``decay=1`` and a budget that finds itself.
+    agrees with the one remembered for that vector. It then trusts the others, and moves along all
+    remembered slopes. In the identity basis this is CoCD with ``decay=1`` and a budget that is
+    settled at each step.
 
     Args:
         params: parameters, named parameters or groups, as for any torch optimizer.
@@ -108,7 +108,7 @@ class WASP(ZerothOrder):
             if not isfinite(loss):
                 raise NonFiniteLoss(f"the loss at x_t is {loss}; nothing has changed")
             slopes, position, failed = self._probe(evaluate, tensors, loss)
-            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+            evaluate.interrupts.deliver()  # nothing has changed so far
             self._report_nonfinite(failed, "probes gave a loss that is not finite")
             self._slopes, self._next = slopes, position
             self._move(tensors)
