@@ -11,6 +11,7 @@ from typing import Any
 from .classes import TARGETS
 from .contest import BUDGETS, Row, load
 
+TENS = tuple(10.0**-k for k in range(1, 10))  # the targets of the data profiles
 LEVEL = 1e-12  # of what there was to gain: closer is a draw
 
 
@@ -25,6 +26,25 @@ def shares(rows: list[Row], budget: int) -> dict[str, dict[str, str]]:
         parts = [100 * mean(e <= target for e in errors) for target in TARGETS[kind]]
         found[method][kind] = " / ".join(f"{part:.0f}" for part in parts)
     return found
+
+
+def profile(rows: list[Row], kind: str) -> dict[str, str]:
+    """For each method the share of pairs of a run and a target that were reached, by budget.
+
+    A problem counts at a budget for those methods that have run it.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for method in sorted({row["method"] for row in rows}):
+        for budget in BUDGETS:
+            wanted = (method, kind, budget)
+            errors = [
+                row["error"]
+                for row in rows
+                if (row["method"], row["kind"], row["budget"]) == wanted
+            ]
+            reached = [error <= target for error in errors for target in TENS]
+            found[method].append(f"{100 * mean(reached):.0f}" if reached else "-")
+    return {method: " / ".join(cells) for method, cells in found.items()}
 
 
 def ranks(rows: list[Row], budget: int, least: int) -> dict[str, float]:
@@ -52,12 +72,19 @@ def main() -> None:
     parser.add_argument("rows", nargs="+", type=Path)
     parser.add_argument("--held", choices=("all", "only", "without"), default="all")
     parser.add_argument("--method", nargs="+", help="these alone, and ranks among these")
+    parser.add_argument("--profiles", action="store_true", help="nine targets from 1e-1 to 1e-9")
     args = parser.parse_args()
     rows = load(args.rows)
     if args.held != "all":
         rows = [row for row in rows if row["held"] == (args.held == "only")]
     if args.method:
         rows = [row for row in rows if row["method"] in args.method]
+    if args.profiles:
+        table = {kind: profile(rows, kind) for kind in TARGETS}
+        print(f"| method | {' | '.join(TARGETS)} |\n| :-- |" + " --: |" * len(TARGETS))
+        for name in sorted({row["method"] for row in rows}):
+            print(f"| {name} | {' | '.join(table[kind][name] for kind in TARGETS)} |")
+        return
     for budget in BUDGETS:
         by_method, order = shares(rows, budget), ranks(rows, budget, 40)
         columns = [*TARGETS]
