@@ -19,7 +19,7 @@ class Writer(Protocol):
         """Write one number."""
 
 
-class Run(Protocol):
+class WandbRun(Protocol):
     """What `wandb` needs of a run."""
 
     def log(self, data: dict[str, float], /, *, step: int) -> object:
@@ -52,7 +52,7 @@ def tensorboard(writer: Writer) -> OnStep:
     return on_step
 
 
-def wandb(run: Run) -> OnStep:
+def wandb(run: WandbRun) -> OnStep:
     """For what ``wandb.init()`` returns."""
     return lambda record: run.log(numbers(record), step=int(record["step"]))
 
