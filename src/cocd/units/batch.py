@@ -23,6 +23,7 @@ from .tape import Diverged, Nudges, Replay, Tape
 from .unwritten import unwritten
 
 _MEMORY = 32 << 20  # bytes of the largest stacked output
+_SPARSE = 8  # positions for each that is probed, from which on these alone are looked at
 _CACHED = 8 << 20  # the same, where it is soon read again
 
 
@@ -169,7 +170,9 @@ class Batch:
     def slopes(self, layer: Layer, index: Tensor, d: Tensor) -> dict[str, Tensor]:
         """Slopes of a layer's parameters, of slopes `d` at flat positions, both (K, E, N)."""
         x = layer.calls[0].output
-        if layer.rule.name == "conv2d" and len(layer.calls) == 1 and layer.layouts[0].spread == 1:
+        one = len(layer.calls) == 1 and layer.layouts[0].spread == 1
+        few = index.numel() * layer.units * _SPARSE <= x.numel()
+        if layer.rule.name == "conv2d" and one and few:
             found = at_positions(self.maps, layer.calls[0], index, d.to(x.dtype))
             if found is not None:
                 return found
@@ -178,8 +181,9 @@ class Batch:
             one = torch.zeros(self.samples, layer.units, dtype=x.dtype)
             one[:, index[:, 0, 0] % layer.units] = d[:, 0].t().to(x.dtype)
             return layer.slopes(one.to(x.device).flatten())
-        flat = torch.zeros(sum(layer.sizes), dtype=torch.float64)
-        flat.scatter_add_(0, index.flatten(), d.flatten())
+        wide = torch.promote_types(x.dtype, torch.float32)
+        flat = torch.zeros(sum(layer.sizes), dtype=wide)
+        flat.scatter_add_(0, index.flatten(), d.flatten().to(wide))
         return layer.slopes(flat.to(x))
 
     def _split(self, layer: Layer, flat: Tensor) -> dict[int, Tensor]:

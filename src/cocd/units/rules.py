@@ -181,8 +181,27 @@ def _correlated(slopes: Tensor, seen: Tensor, groups: int) -> Tensor:
 @unit(torch.conv1d, torch.conv2d, torch.conv3d, arguments=_CONV,
       parameters={"weight": 0, "bias": 0}, dim=1)  # fmt: skip
 def _conv(call: Named, slopes: Tensor) -> dict[str, Tensor]:
-    found = _correlated(slopes, windows(call), call.get("groups", 1))
+    if call.get("groups", 1) == 1:
+        found = _swapped(call, slopes)
+    else:
+        found = _correlated(slopes, windows(call), call["groups"])
     return {"weight": found, "bias": slopes.transpose(0, 1).flatten(1).sum(1)}
+
+
+def _swapped(call: Named, slopes: Tensor) -> Tensor:
+    """The same as a convolution: samples act as channels, slopes as kernels, strides as dilations.
+
+    Without windows in memory.
+    """
+    kernel = call["weight"].shape[2:]
+    n = len(kernel)
+    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[n - 1]
+    stride, dilation = (_each(call.get(name, 1), n) for name in ("stride", "dilation"))
+    found = convolve(
+        padded(call).transpose(0, 1), slopes.transpose(0, 1), stride=dilation, dilation=stride
+    )
+    inside = tuple(slice(0, size) for size in kernel)  # a stride may leave a rest
+    return found[(slice(None), slice(None), *inside)].transpose(0, 1)
 
 
 @unit(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
