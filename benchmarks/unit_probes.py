@@ -2,8 +2,12 @@
 
 Each method trains the paper's network of a task on its data, from the same weights and batches,
 until the mean loss or the accuracy on held-out rows is that of the paper's CoCD after 50 epochs,
-or until its time is over. The clock stands still while held-out rows are looked at. Unit probes see
-the losses of single samples and the layers' inputs, which the black-box methods here do not.
+or until its time is over. Seconds are the processor's, those of evaluations on held-out rows left
+out. Unit probes see the losses of single samples and the layers' inputs, which the black-box
+methods here do not.
+
+With ``--json`` each method's row is written when it ends, and a row that is there is not measured
+again.
 
 Memory is the peak of torch's own tensors over one step beyond that of a forward pass.
 """
@@ -11,10 +15,12 @@ Memory is the peak of torch's own tensors over one step beyond that of a forward
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import torch
@@ -31,6 +37,7 @@ from .report import Report, Row
 
 TARGETS = {"sarcos": 31.18, "mnist": 0.9548, "cifar10": 0.4508}  # CoCD's in the paper's Table 2
 BUDGETS = {"sarcos": 200_000, "mnist": 30_000, "cifar10": 300_000}  # evaluations of UnitDescent
+RATES = {"directions": 2e-3, "units": 2e-3}  # of AdamW
 LIMIT = 600.0  # seconds for each method
 LOOKS = 0.1  # of its time so far a method trains before its score is looked at again
 
@@ -43,7 +50,9 @@ class Method:
     evaluations: Callable[[], int]
 
 
-def methods(model: nn.Module, task: tasks.Task) -> dict[str, Callable[[], Method]]:
+def methods(
+    model: nn.Module, task: tasks.Task, rate: float | None = None
+) -> dict[str, Callable[[], Method]]:
     """Those that are compared; each is built on the model when its turn comes."""
     own = paper.COCD[task.name]
     decay = float(paper.COMMON[task.name]["weight_decay"])
@@ -54,9 +63,9 @@ def methods(model: nn.Module, task: tasks.Task) -> dict[str, Callable[[], Method
             lambda x, y: optimizer.step(objective(x, y)), lambda: int(optimizer.evaluations)
         )
 
-    def units(directions: int | None) -> Method:
+    def units(directions: int | None, lr: float) -> Method:
         gradient = cocd.UnitGradient(objective, directions=directions)
-        adam = torch.optim.AdamW(model.parameters(), lr=2e-3)
+        adam = torch.optim.AdamW(model.parameters(), lr=rate or lr)
 
         def step(x: Any, y: Any) -> None:
             gradient(objective(x, y))
@@ -78,8 +87,8 @@ def methods(model: nn.Module, task: tasks.Task) -> dict[str, Callable[[], Method
 
     return {
         "SGD, backpropagation": backpropagation,
-        "UnitGradient + AdamW, directions": lambda: units(1),
-        "UnitGradient + AdamW, all units": lambda: units(None),
+        "UnitGradient + AdamW, directions": lambda: units(1, RATES["directions"]),
+        "UnitGradient + AdamW, all units": lambda: units(None, RATES["units"]),
         "UnitDescent": lambda: of(
             cocd.UnitDescent(objective, max_evaluations=BUDGETS[task.name])
         ),
@@ -99,6 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", choices=TARGETS, nargs="+", default=list(TARGETS))
     parser.add_argument("--method", metavar="TEXT", help="methods with this in their name alone")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each method (600)")
+    parser.add_argument("--lr", type=float, help="of AdamW, instead of the benchmark's")
+    parser.add_argument("--split", choices=("test", "validation"), default="test")
     parser.add_argument("--data", type=Path, help="folder with the data sets (COCD_DATA)")
 
 
@@ -107,37 +118,44 @@ def run(args: argparse.Namespace) -> int:
     limit = 1.0 if args.quick else args.limit
 
     def measure(report: Report) -> list[Row]:
-        return [
-            row
-            for task in args.task
-            for row in race(task, args.method or "", limit, args.data, args.quick, report)
-        ]
+        rows = _known(args.json)
+        for task in args.task:
+            done = {row["method"] for row in rows if row["task"] == task}
+            chosen = [m for m in _names(task) if (args.method or "").lower() in m.lower()]
+            for method in (m for m in chosen if m not in done):
+                rows.append(race(task, method, limit, args))
+                report(f"{task}, {method}", 1.0)
+                if args.json:
+                    output.write(rows, args.json)
+        return rows
 
     rows = output.run(args, measure)
-    output.show("Seconds to the paper's final score of CoCD", *table(rows))
+    output.show("Seconds to the paper's final score of CoCD", *table(rows), words=2)
     return 0
 
 
-def race(
-    name: str, chosen: str, limit: float, data: Path | None, quick: bool, report: Report
-) -> list[Row]:
-    """A row for each method on a task."""
+def _known(path: Path | None) -> list[Row]:
+    """Rows of an earlier call."""
+    text = path.read_text(encoding="utf-8") if path else ""
+    rows: list[Row] = json.loads(text or "[]")
+    return rows
+
+
+def _names(task: str) -> list[str]:
+    return list(methods(nn.Identity(), tasks.find(task)))
+
+
+def race(name: str, method: str, limit: float, args: argparse.Namespace) -> Row:
+    """The row of a method on a task."""
     task = tasks.find(name)
-    if quick:
+    if args.quick:
         splits = datasets.generated(task.dataset, 0, rows=256)
     else:
-        splits = datasets.load(task.dataset, data=data, split="test", seed=0)
-    rows = []
-    for method in methods(nn.Identity(), task):
-        if chosen.lower() in method.lower():
-            torch.manual_seed(0)
-            model = task.network(activation=nn.Tanh).train()
-            built = methods(model, task)[method]()
-            rows.append(
-                {"task": name, "method": method, **_train(task, model, built, splits, limit)}
-            )
-            report(f"{name}, {method}", 1.0)
-    return rows
+        splits = datasets.load(task.dataset, data=args.data, split=args.split, seed=0)
+    torch.manual_seed(0)
+    model = task.network(activation=nn.Tanh).train()
+    built = methods(model, task, args.lr)[method]()
+    return {"task": name, "method": method, **_train(task, model, built, splits, limit)}
 
 
 def _train(
@@ -149,9 +167,9 @@ def _train(
     metric, reached = float("nan"), False
     while seconds < limit and not reached:
         x, y = batches.next()
-        began = perf_counter()
+        began = process_time()
         method.step(x, y)
-        seconds += perf_counter() - began
+        seconds += process_time() - began
         steps += 1
         if seconds > looked * (1 + LOOKS) + 0.05:
             looked = seconds
@@ -163,7 +181,7 @@ def _train(
     return {
         "reached": reached,
         "seconds": seconds,
-        "metric": metric,
+        "metric": metric if isfinite(metric) else None,
         "steps": steps,
         "evaluations": method.evaluations(),
         "extra": peak_tensor_bytes(lambda: method.step(x, y)) - forward,
@@ -178,7 +196,7 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
             row["task"],
             row["method"],
             f"{row['seconds']:.1f}" if row["reached"] else f"not in {row['seconds']:.0f}",
-            f"{row['metric']:.4g}",
+            "–" if row["metric"] is None else f"{row['metric']:.4g}",
             f"{row['steps']:,}",
             f"{row['evaluations']:,}",
             f"{row['extra'] / 2**20:.1f}",

@@ -170,9 +170,9 @@ class Batch:
     def slopes(self, layer: Layer, index: Tensor, d: Tensor) -> dict[str, Tensor]:
         """Slopes of a layer's parameters, of slopes `d` at flat positions, both (K, E, N)."""
         x = layer.calls[0].output
-        one = len(layer.calls) == 1 and layer.layouts[0].spread == 1
+        local = len(layer.calls) == 1 and layer.layouts[0].spread == 1
         few = index.numel() * layer.units * _SPARSE <= x.numel()
-        if layer.rule.name == "conv2d" and one and few:
+        if layer.rule.name == "conv2d" and local and few:
             found = at_positions(self.maps, layer.calls[0], index, d.to(x.dtype))
             if found is not None:
                 return found
