@@ -204,7 +204,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(
     store.save(state)
     assert reproduce.perform_all([run], arguments(tmp_path)) == 1
     told = capsys.readouterr().err
-    assert said in told and "does not fit" in told and "to begin this run again" in told
+    assert said in told and "does not fit" in told and "to start this run again" in told
     assert "Traceback" not in told
 
 

@@ -12,7 +12,7 @@ from . import costs, plans
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cocd-paper list``."""
     parser.add_argument(
-        "--quick", action="store_true", help="take the stored times as they are, measure nothing"
+        "--quick", action="store_true", help="use the stored times; measure nothing"
     )
 
 

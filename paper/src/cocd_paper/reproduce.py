@@ -29,16 +29,18 @@ from .tasks import ACTIVATIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cocd-paper reproduce``."""
     parser.add_argument("plan", choices=list(plans.PLANS), metavar="PLAN", help="see `list`")
-    parser.add_argument("--task", nargs="+", metavar="T", help="these tasks of the plan alone")
-    parser.add_argument("--only", metavar="TEXT", help="runs with this in their label or key alone")
+    parser.add_argument("--task", nargs="+", metavar="T", help="run only these tasks of the plan")
+    parser.add_argument("--only", metavar="TEXT", help="run only those with TEXT in label or key")
     parser.add_argument("--data", type=Path, help="folder with the data sets (see cocd-paper data)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="for rows (%(default)s)")
-    parser.add_argument("--epochs", type=whole_number(1), help="instead of the plan's")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="folder of rows (%(default)s)"
+    )
+    parser.add_argument("--epochs", type=whole_number(1), help="epochs, instead of the plan's")
     parser.add_argument("--seeds", type=_seeds, default=(0,), help="such as 0,1,2 (default: 0)")
     parser.add_argument(
         "--activation",
         choices=list(ACTIVATIONS),
-        help="of the network, instead of the plan's (tanh; ResNet-20: relu)",
+        help="activation of the network, instead of the plan's (tanh; ResNet-20: relu)",
     )
     parser.add_argument(
         "--published",
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=whole_number(1, 1024),
         default=1,
-        help="of one process (%(default)s); two processes share a plan, which gains more",
+        help="threads of one process (%(default)s); two processes on one plan gain more",
     )
     parser.add_argument("--smoke", action="store_true", help="small form, on generated data")
     parser.add_argument(

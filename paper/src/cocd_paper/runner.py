@@ -104,7 +104,7 @@ def _begin(
             why = f"{type(error).__name__}: {error}".splitlines()[0]
             raise StoreError(
                 f"{store.checkpoint} does not fit this version of the method ({why}); "
-                f"delete {store.folder} to begin this run again"
+                f"delete {store.folder} to start this run again"
             ) from error
         watch.begin(run, progress)
         return progress

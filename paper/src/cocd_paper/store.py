@@ -103,12 +103,12 @@ class Store:
 
         Rows that are worth more than a moment's work are never thrown away.
         """
-        remedy = f"delete {self.folder} to begin this run again"
+        remedy = f"delete {self.folder} to start this run again"
         if not self.checkpoint.exists():
             if self.rows.exists() and self.rows.read_bytes().count(b"\n") > _BEFORE_CHECKPOINTS:
                 raise StoreError(
-                    f"{self.rows} has rows and no whole end, and there is no checkpoint to go on "
-                    f"from; {remedy}"
+                    f"{self.rows} has rows and no whole end, and there is no checkpoint to "
+                    f"resume from; {remedy}"
                 )
             self.rows.write_bytes(b"")
             return None
@@ -121,17 +121,15 @@ class Store:
         if schema != CHECKPOINT or made_by != __version__:
             raise StoreError(
                 f"{self.checkpoint} was written by cocd {made_by} (form {schema}), this is "
-                f"{__version__} (form {CHECKPOINT}): one run is not made by two versions; go on "
-                f"with that one, or {remedy}"
+                f"{__version__} (form {CHECKPOINT}): one run cannot mix two versions; resume "
+                f"with that version, or {remedy}"
             )
         if run != self.run.digest:
             raise StoreError(f"{self.checkpoint} belongs to another run; {remedy}")
         if not self.rows.exists() or self.rows.stat().st_size < size:
             raise StoreError(f"{self.rows} lacks rows that the checkpoint covers; {remedy}")
         if not _is(self.rows.read_bytes().partition(b"\n")[0], "run"):
-            raise StoreError(
-                f"{self.rows}, line 1 is damaged: nobody could read the rest; {remedy}"
-            )
+            raise StoreError(f"{self.rows}, line 1 is damaged: the rest cannot be read; {remedy}")
         with self.rows.open("r+b") as file:
             file.truncate(size)
             os.fsync(file.fileno())

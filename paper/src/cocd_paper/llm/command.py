@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         choices=plan.SCHEDULES,
-        help="of the learning rate; by default cosine with Adam, constant for all else",
+        help="schedule of the learning rate; by default cosine for Adam, constant for the others",
     )
     parser.add_argument("--evaluations", type=int, default=plan.EVALUATIONS)
-    parser.add_argument("--table", action="store_true", help="show the rows there are, run nothing")
+    parser.add_argument("--table", action="store_true", help="show existing rows; run nothing")
     parser.add_argument("--figure", type=Path, help="draw the first of the subsets as SVG")
 
 

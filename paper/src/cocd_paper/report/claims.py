@@ -22,8 +22,8 @@ from .tables import Table
 
 YES, PARTLY, NO, OPEN = "reproduced", "partly", "not reproduced", "inconclusive"
 ABOUT = (
-    "What the paper says, one by one, beside what the rows say. Partly: some of it, or on some "
-    "tasks. Inconclusive: not run, or what was run cannot tell. One seed where no range is given."
+    "Each claim of the paper beside our rows. Partly: a part of it, or some tasks. "
+    "Inconclusive: not run, or the runs cannot decide. One seed where no range is given."
 )
 Evidence = Iterator[tuple[bool | None, str]]
 Rule = Callable[[Sequence[Series]], Evidence]

@@ -18,14 +18,14 @@ from .sections import Section, sections
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cocd-paper report``."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the rows are")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with rows")
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (DIR/report)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (DIR/report)")
     parser.add_argument(
         "--markdown",
         type=Path,
         metavar="FILE",
-        help="renew the tables of this page of documentation, and its pictures in figures/ beside",
+        help="update the tables of this page of documentation, and its pictures in figures/",
     )
 
 

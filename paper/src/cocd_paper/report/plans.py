@@ -87,7 +87,7 @@ def smoothing(name: str, series: list[Series]) -> Content:
     return Content([chart], [finals("Final loss", series)])
 
 
-STRESS = "stress"  # the group of the runs with one coordinate a step
+STRESS = "stress"  # the group of the runs with one coordinate per step
 _GROUPS = {"eps": "ε", "gamma": "γ", "B": "B", "M": "M"}
 
 
@@ -105,7 +105,7 @@ def ablation(name: str, series: list[Series]) -> Content:
     stressed = [s for s in series if s.run["group"] == STRESS]
     known = Line(f"paper {paper.STRESS_LOSS}", colour("cocd"), paper.STRESS_LOSS)
     beside = tuple(
-        replace(panel(f"{text.task(task)}, one coordinate a step", own), lines=(known,))
+        replace(panel(f"{text.task(task)}, one coordinate per step", own), lines=(known,))
         for task, own in tasks(stressed).items()
     )
     return Content(
