@@ -1,4 +1,4 @@
-"""The command: plan, go on where it stopped, and show the table of what is there."""
+"""The command: plan, resume, and show the table of existing rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=Path, default=ROWS, help="to go on with, and to add to")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="to resume from and add to")
     parser.add_argument("--method", action="append", choices=("AutoCoCD", *PEERS))
     parser.add_argument("--problem", action="append", choices=tuple(PROBLEMS))
     parser.add_argument("--table", action="store_true", help="show what is there, run nothing")

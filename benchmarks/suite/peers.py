@@ -1,4 +1,4 @@
-"""The methods: AutoCoCD with nothing set, and its peers at the best of a grid of rates."""
+"""The methods: AutoCoCD with its defaults, and its peers at the best of a grid of rates."""
 
 from __future__ import annotations
 

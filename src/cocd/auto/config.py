@@ -1,4 +1,4 @@
-"""The numbers behind `AutoCoCD`, each with what it means."""
+"""The constants of `AutoCoCD`, each with its meaning."""
 
 from __future__ import annotations
 
@@ -13,68 +13,68 @@ class AutoConfig:
     They are there for ablations: `AutoCoCD(params, config=replace(AutoConfig(), damping=0.0))`.
 
     Probes:
-        radius: radius of the probes where no `eps` is given.
-        one_sided_radius: radius of one-sided differences, as a multiple of `eps`. Their error
-            grows with it.
-        measure_every: sweeps from one measurement of curvature to the next.
+        radius: radius of the probes if `eps` is not given.
+        one_sided_radius: radius of one-sided differences, as a multiple of `eps`. Their error grows
+            with it.
+        measure_every: sweeps between two measurements of curvature.
 
     Radius of each tensor:
-        radius_steps: steps that are looked at before a radius changes.
-        radius_factor: factor by which it changes.
-        short_step: length of steps, in radii, below which the radius becomes narrower.
-        long_step: length of steps above which a narrow radius becomes wider again.
-        narrowest: least multiple of `eps`.
+        radius_steps: steps observed before a radius changes.
+        radius_factor: factor of each change.
+        short_step: length of steps, in radii, below which the radius narrows.
+        long_step: length of steps above which a narrowed radius widens again.
+        narrowest: smallest multiple of `eps`.
         widest: largest multiple of `eps`.
-        lost_share: share of lost differences above which the radius becomes wider.
-        less_lost: factor by which that must make the share smaller, or it is taken back.
-        more_lost: rise of the share with which a narrower radius is taken back.
+        lost_share: share of lost differences above which the radius widens.
+        less_lost: factor by which widening must lower that share, or it is undone.
+        more_lost: rise of that share at which narrowing is undone.
 
     Direction:
-        damping: share of the block's mean curvature that is added to each coordinate's. What
-            looks flat may be flat by chance.
-        reach: radii that a coordinate moves at most in one step, to begin with.
+        damping: share of the block's mean curvature added to each coordinate's, because a
+            coordinate can look flat by chance.
+        reach: largest move of a coordinate in one step, in radii, at the start.
         reach_growth: factor on that limit after each step that ends at it.
-        limited: share of steps that end at the limit where it stays as it is.
-        curvature_floor: least curvature, as a multiple of the steepest slope over its radius.
+        limited: share of steps at the limit for which the limit stays the same.
+        curvature_floor: smallest curvature, as a multiple of the steepest slope over its radius.
 
     Line search:
-        length_follow: exponent with which the remembered length follows one search; on a
-            mini-batch each search is noisy.
-        length_shrink: factor on the remembered length after a search that found nothing.
+        length_follow: exponent with which the remembered length follows one search, since searches
+            on mini-batches are noisy.
+        length_shrink: factor on the remembered length after a failed search.
         rounding: units in the last place of the loss below which a difference means nothing.
 
     Part of the best step:
-        part: share of the best step that is taken at first, and at least where noise is small.
-        part_sweeps: sweeps after which that share begins to fall as one over the root of sweeps.
-        end: share of `max_evaluations`, at their end, over which steps shrink.
-        end_part: what the last step is multiplied by.
-        end_sweeps: sweeps in which noise has limited steps before they shrink at the end.
+        part: first share of the best step that is taken; the smallest share if noise is small.
+        part_sweeps: sweeps after which that share falls as one over the root of sweeps.
+        end: last share of `max_evaluations`, over which steps shrink.
+        end_part: factor on the last step.
+        end_sweeps: sweeps that noise must have limited for steps to shrink at the end.
 
     Budget and boldness:
-        least_budget: least compute budget that is found, where n is large enough.
-        largest_budget: compute budget at first, at most.
-        first_steps: steps that the first sweep takes, at least, where n is large enough.
-        judged_sweeps: sweeps in which steps are judged on the next batch.
+        least_budget: smallest compute budget, if n is large enough.
+        largest_budget: largest first compute budget.
+        first_steps: fewest steps of the first sweep, if n is large enough.
+        judged_sweeps: sweeps whose steps are judged on the next batch.
         bold_sweeps: sweeps before steps become shorter; the first slopes are mostly signal.
-        judged_steps: steps before anything is concluded.
-        window: largest number of steps that a conclusion looks back on.
+        judged_steps: steps before the first conclusion.
+        window: largest number of steps behind a conclusion.
         halving_errors: standard errors by which kappa exceeds the part when the budget halves.
-        boldness_errors: standard errors that kappa is given before steps become shorter.
+        boldness_errors: standard errors added to kappa before steps become shorter.
         boldest: largest ratio of the part to kappa.
-        least_boldness: least factor on all steps.
+        least_boldness: smallest factor on all steps.
 
     Scales of tensors:
-        compared_from: sweep from which slopes are compared with those of a sweep before.
-        compared_until: sweep until which they are; 0 compares none.
+        compared_from: first sweep whose slopes are compared with those of the sweep before.
+        compared_until: end of that comparison; 0 compares none.
         compared_errors: standard errors by which a tensor stands out.
-        noisy: coherence of all other tensors above which noise does not hold them back.
+        noisy: coherence of all other tensors above which noise is not what limits them.
         scale_step: factor on the steps of a tensor that stands out.
 
     Rollback:
-        lost: multiple of the lowest running loss at which all may be lost.
-        lost_noise: distance from the running loss at least, in mean distances of one loss.
+        lost: multiple of the lowest running loss that triggers a check.
+        lost_noise: smallest distance from the running loss, in mean deviations of one loss.
         loss_follow: weight of one loss in the running loss.
-        copy_steps: steps between two copies of the parameters, at least.
+        copy_steps: fewest steps between two copies of the parameters.
     """
 
     radius: float = 0.3
@@ -147,7 +147,7 @@ class AutoConfig:
 
     @classmethod
     def from_state(cls, saved: dict[str, float]) -> AutoConfig:
-        """What was saved, or a sentence about what does not fit."""
+        """The saved constants; raises if they do not fit."""
         known = {each.name for each in fields(cls)}
         if known != saved.keys():
             odd = ", ".join(sorted(known ^ saved.keys()))
