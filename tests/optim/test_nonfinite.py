@@ -1,16 +1,20 @@
 """NaN and infinite losses: not stored, counted, said once; at x_t itself they raise."""
 
+from __future__ import annotations
+
 import math
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from helpers import Raising, frozen, world
+from torch import Tensor
 
 import cocd
 
 
-def line(*slopes, dtype=torch.float64):
+def line(*slopes: float, dtype: torch.dtype = torch.float64) -> Any:
     x = torch.ones(len(slopes), dtype=dtype, requires_grad=True)
     return x, lambda: x.double() @ torch.tensor(slopes, dtype=torch.float64)
 
@@ -20,7 +24,7 @@ BAD = [math.nan, math.inf, -math.inf]
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("at", [2, 3])
-def test_bad_probe_keeps_the_decayed_old_estimate(at, bad):
+def test_bad_probe_keeps_the_decayed_old_estimate(at: int, bad: float) -> None:
     x, loss = line(1.0, 2.0)
     optimizer = cocd.CoCD([x], lr=0.0, decay=0.5, compute_budget=2)
     optimizer.step(loss)
@@ -31,7 +35,7 @@ def test_bad_probe_keeps_the_decayed_old_estimate(at, bad):
 
 
 @pytest.mark.parametrize("memory_budget", [1, 2])
-def test_bad_probe_in_a_short_memory_leaves_nothing(memory_budget):
+def test_bad_probe_in_a_short_memory_leaves_nothing(memory_budget: int) -> None:
     x, loss = line(1.0, 2.0, 3.0)
     optimizer = cocd.CoCD([x], lr=0.5, decay=0.5, memory_budget=memory_budget, compute_budget=1)
     optimizer.step(loss)
@@ -44,10 +48,10 @@ def test_bad_probe_in_a_short_memory_leaves_nothing(memory_budget):
 
 
 @pytest.mark.parametrize("difference", ["central", "forward", "backward"])
-def test_no_nan_enters_memory_or_weights(difference):
+def test_no_nan_enters_memory_or_weights(difference: str) -> None:
     x = torch.zeros(5, dtype=torch.float64, requires_grad=True)
 
-    def loss():  # the logarithm of a negative number is NaN
+    def loss() -> Tensor:  # the logarithm of a negative number is NaN
         return x.sum() - torch.log(0.5 - x[2]) - torch.log(0.5 + x[3])
 
     optimizer = cocd.CoCD([x], lr=0.01, eps=1.0, compute_budget=2, difference=difference)
@@ -58,7 +62,7 @@ def test_no_nan_enters_memory_or_weights(difference):
     assert optimizer.skipped > 4
 
 
-def test_the_warning_is_given_once_and_counting_goes_on():
+def test_the_warning_is_given_once_and_counting_goes_on() -> None:
     x, loss = line(1.0, 2.0)
     optimizer = cocd.CoCD([x], lr=0.1, compute_budget=2)
     with warnings.catch_warnings(record=True) as caught:
@@ -71,7 +75,7 @@ def test_the_warning_is_given_once_and_counting_goes_on():
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_raise_mode_raises_with_nothing_changed(bad):
+def test_raise_mode_raises_with_nothing_changed(bad: float) -> None:
     x, loss = line(1.0, 2.0)
     optimizer = cocd.CoCD([x], lr=0.1, compute_budget=2, nonfinite="raise")
     optimizer.step(loss)
@@ -84,7 +88,7 @@ def test_raise_mode_raises_with_nothing_changed(bad):
 
 @pytest.mark.parametrize("nonfinite", ["skip", "raise"])
 @pytest.mark.parametrize("bad", BAD)
-def test_bad_loss_at_x_t_always_raises_with_nothing_changed(bad, nonfinite):
+def test_bad_loss_at_x_t_always_raises_with_nothing_changed(bad: float, nonfinite: str) -> None:
     x, loss = line(1.0, 2.0)
     optimizer = cocd.CoCD([x], lr=0.1, weight_decay=0.1, nonfinite=nonfinite, compute_budget=1)
     optimizer.step(loss)
@@ -100,7 +104,7 @@ def test_bad_loss_at_x_t_always_raises_with_nothing_changed(bad, nonfinite):
     [(torch.float32, 1e38), (torch.bfloat16, 1e38), (torch.float16, 1e38), (torch.float64, 1e308)],
     ids=str,
 )
-def test_quotient_that_overflows_is_not_stored(dtype, huge):
+def test_quotient_that_overflows_is_not_stored(dtype: torch.dtype, huge: float) -> None:
     x = torch.ones(2, dtype=dtype, requires_grad=True)
     optimizer = cocd.CoCD([x], lr=0.0, eps=0.1, compute_budget=2)
     with pytest.warns(cocd.NonFiniteWarning):
@@ -110,7 +114,7 @@ def test_quotient_that_overflows_is_not_stored(dtype, huge):
     assert optimizer.skipped == 1
 
 
-def test_difference_that_overflows_is_not_stored():
+def test_difference_that_overflows_is_not_stored() -> None:
     x, _ = line(1.0)
     optimizer = cocd.CoCD([x], lr=0.1, eps=1.0, compute_budget=1)
     with pytest.warns(cocd.NonFiniteWarning):
@@ -119,7 +123,7 @@ def test_difference_that_overflows_is_not_stored():
     assert x.tolist() == [1.0]
 
 
-def test_a_warning_made_an_error_leaves_the_step_undone():
+def test_a_warning_made_an_error_leaves_the_step_undone() -> None:
     x, loss = line(1.0, 2.0)
     optimizer = cocd.CoCD([x], lr=0.1, compute_budget=2)
     before = world(optimizer)
@@ -136,7 +140,7 @@ def test_a_warning_made_an_error_leaves_the_step_undone():
     [(torch.float16, 1e-4), (torch.bfloat16, 1e-3), (torch.float32, 1e-8), (torch.float64, 1e-17)],
     ids=str,
 )
-def test_eps_lost_in_rounding_warns(dtype, eps):
+def test_eps_lost_in_rounding_warns(dtype: torch.dtype, eps: float) -> None:
     x, loss = line(1.0, 2.0, dtype=dtype)
     before = frozen(x)
     optimizer = cocd.CoCD([x], lr=0.1, eps=eps, compute_budget=2)
@@ -146,7 +150,7 @@ def test_eps_lost_in_rounding_warns(dtype, eps):
     assert optimizer.estimate().tolist() == [0.0, 0.0]
 
 
-def test_eps_lost_on_the_side_that_is_used_warns():
+def test_eps_lost_on_the_side_that_is_used_warns() -> None:
     # Next to 1 the float32 numbers lie twice as dense below as above.
     for difference, lost in [("forward", True), ("backward", False), ("central", False)]:
         x, loss = line(1.0, dtype=torch.float32)

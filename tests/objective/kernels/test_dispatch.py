@@ -1,5 +1,7 @@
 """The compiled loops where they cannot be used: other processes, broken installations."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -20,7 +22,7 @@ optimizer.step(objective(x, y))
 """
 
 
-def run(script, **environment):
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", script],
         env={**os.environ, **environment}, capture_output=True, text=True, timeout=240,
@@ -28,7 +30,7 @@ def run(script, **environment):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_child_process_goes_on_without_them():
+def test_a_child_process_goes_on_without_them() -> None:
     done = run(
         STEP + "child = os.fork()\n"
         "if not child:\n"
@@ -50,14 +52,16 @@ def test_a_child_process_goes_on_without_them():
         ),
     ],
 )
-def test_numba_that_is_of_no_use_is_said_once_and_done_without(before, environment, why):
+def test_numba_that_is_of_no_use_is_said_once_and_done_without(
+    before: str, environment: dict[str, str], why: str
+) -> None:
     done = run(f"{before}\n{STEP}\nprint(objective.explain())", **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("EngineWarning") == done.stderr.count(why) == 1
     assert "incremental" in done.stdout and "(folded)" in done.stdout
 
 
-def test_loops_compile_where_no_cache_can_be_written():
+def test_loops_compile_where_no_cache_can_be_written() -> None:
     """As on a read-only disk, where every way to such a place raises."""
     nowhere = (
         "from numba.core.caching import _CacheLocator\n"

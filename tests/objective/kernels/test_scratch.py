@@ -1,11 +1,13 @@
 """Memory that is handed out again: never twice at a time, and as large as was asked for."""
 
+from __future__ import annotations
+
 import torch
 
 from cocd.objective.kernels.scratch import _MOST_VIEWS, Scratch
 
 
-def test_what_is_handed_out_does_not_overlap_until_the_reset():
+def test_what_is_handed_out_does_not_overlap_until_the_reset() -> None:
     scratch = Scratch()
     first, second = scratch.take((3, 4), torch.float32), scratch.take((3, 4), torch.float32)
     first.fill_(1)
@@ -15,7 +17,7 @@ def test_what_is_handed_out_does_not_overlap_until_the_reset():
     assert scratch.take((3, 4), torch.float32).data_ptr() == first.data_ptr()
 
 
-def test_a_pool_that_grows_takes_its_views_along():
+def test_a_pool_that_grows_takes_its_views_along() -> None:
     scratch = Scratch()
     small = scratch.take((2,), torch.float32)
     scratch.reset()
@@ -26,7 +28,7 @@ def test_a_pool_that_grows_takes_its_views_along():
     assert scratch.bytes == 4000  # the small one is not held
 
 
-def test_dtypes_and_shapes_have_places_of_their_own():
+def test_dtypes_and_shapes_have_places_of_their_own() -> None:
     scratch = Scratch()
     assert scratch.take((2, 3), torch.float32).shape == (2, 3)
     assert scratch.take((2, 3), torch.float64).dtype == torch.float64
@@ -34,7 +36,7 @@ def test_dtypes_and_shapes_have_places_of_their_own():
     assert scratch.take((6,), torch.float32).shape == (6,)
 
 
-def test_views_do_not_pile_up():
+def test_views_do_not_pile_up() -> None:
     scratch, most = Scratch(), 0
     for size in range(3 * _MOST_VIEWS, 0, -1):  # the pool is large enough from the start
         scratch.reset()
