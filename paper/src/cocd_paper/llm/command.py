@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--evaluations", type=int, default=plan.EVALUATIONS)
     parser.add_argument("--table", action="store_true", help="show existing rows; run nothing")
-    parser.add_argument("--figure", type=Path, help="draw the first of the subsets as SVG")
+    parser.add_argument("--figure", type=Path, help="draw the curves as SVG")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.figure:
         from .figure import draw
 
-        draw(list(rows.values()), args.subset[0], args.figure)
+        draw(list(rows.values()), args.subset, args.figure)
     return 0
 
 
