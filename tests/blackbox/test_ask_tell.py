@@ -1,4 +1,4 @@
-"""The search whose caller evaluates: turns, partial answers, limits, saving."""
+"""The search whose caller evaluates: turns, partial answers, limits."""
 
 import numpy as np
 import pytest
@@ -7,34 +7,9 @@ from blackboxes import bowl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds
+from searches import PLAIN, drive, same
 
 import cocd
-from cocd.blackbox.radius import MEASUREMENTS, noise_level, radii, relative_noise
-
-PLAIN = {"method": "cocd", "lr": 0.02, "eps": 0.1, "compute_budget": 2, "decay": 0.9}
-
-
-def drive(search, fun=bowl, steps=None):
-    """Evaluate until the search is done, or for some batches; the points that were evaluated."""
-    seen = []
-    while not search.done and (steps is None or steps > 0):
-        points = search.ask()
-        seen.extend(points)
-        search.tell([fun(p) for p in points])
-        steps = None if steps is None else steps - 1
-    return np.array(seen)
-
-
-def same(one, two):
-    """Two states, to the bit."""
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[k], two[k]) for k in one)
-    if isinstance(one, np.ndarray):
-        return one.dtype == two.dtype and one.tobytes() == two.tobytes()
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(two) and all(map(same, one, two))
-    return one == two or (one != one and two != two)
-
 
 # --- the paper's method --------------------------------------------------------------------------
 
@@ -305,120 +280,6 @@ def test_bounds_as_scipy_has_them():
     )
     drive(search, lambda x: -float(x.sum()))
     assert search.x.tolist() == [[1, 1], [2, 2]] and search.result.x.shape == (2, 2)
-
-
-# --- the radius ----------------------------------------------------------------------------------
-
-
-def test_the_radius_follows_dtype_scale_and_bounds():
-    fine = np.finfo(float).eps ** (1 / 3)
-    assert radii(np.array([0.0, -1e4]), None, 0.0) == pytest.approx([fine, 1e4 * fine])
-    search = cocd.AskTell([0.0], method="cocd", lr=0.1, bounds=[(0, 1e-6)], maxfev=40, rng=1)
-    seen = drive(search, lambda x: float(x[0]))
-    assert np.abs(seen).max() <= 1e-6
-
-
-@pytest.mark.parametrize("level", [1e-6, 1e-3, 1e-1])
-def test_noise_is_measured(level):
-    measured = []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        t = np.concatenate([np.arange(8) * 1e-7, [0.5, 1.0]])
-        measured.append(relative_noise(4 + 3 * t + t**2 + level * rng.standard_normal(10)))
-    assert 0.3 * level < 4 * np.median(measured) < 3 * level  # the values reach 4 far
-
-
-def test_smooth_functions_have_no_noise():
-    t = np.arange(8) * 1e-7
-    for smooth in (t, np.exp(t), 1 + t**2, np.sin(1 + t)):
-        assert noise_level(smooth) < 1e-14
-    assert noise_level(np.ones(8)) == 0.0
-
-
-def test_a_noisy_function_gets_a_wide_radius_and_the_cost_is_counted():
-    rng = np.random.default_rng(3)
-    noisy = cocd.AskTell(np.ones(20), method="cocd", lr=0.01, compute_budget=4, maxfev=60, rng=0)
-    smooth = cocd.AskTell(np.ones(20), method="cocd", lr=0.01, compute_budget=4, maxfev=60, rng=0)
-    drive(noisy, lambda x: bowl(x) * (1 + 0.01 * rng.standard_normal()), 1)
-    drive(smooth, bowl, 1)
-    assert noisy.nfev == smooth.nfev == MEASUREMENTS and noisy.nit == 0
-    wide, fine = (np.abs(s.ask()[1:] - 1).max() for s in (noisy, smooth))
-    assert 0.05 < wide < 1 and fine < 1e-4
-    assert len(drive(noisy)) + MEASUREMENTS == noisy.nfev <= 60
-
-
-# --- saving --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("eps", [0.1, None])
-@pytest.mark.parametrize("batches", [0, 1, 2, 5])
-@pytest.mark.parametrize("some", [0, 2])
-def test_resuming_gives_the_same_run(eps, batches, some):
-    options = {**PLAIN, "eps": eps, "memory_budget": 3, "maxfev": 60}
-    whole = cocd.AskTell(np.ones(5), **options, rng=7)
-    drive(whole)
-    first = cocd.AskTell(np.ones(5), **options, rng=7)
-    drive(first, steps=batches)
-    if some:
-        points = first.ask()
-        first.tell([bowl(points[1]), bowl(points[3])], index=[1, 3])
-    state = first.state_dict()
-    first.ask()
-    first.tell([9.0] * len(first.pending), index=first.pending)  # a saved state is a copy
-    second = cocd.AskTell(np.ones(5), **options, rng=8)
-    second.load_state_dict(state)
-    if some:
-        assert 1 not in second.pending
-        points = second.ask()
-        second.tell([bowl(points[row]) for row in second.pending], index=second.pending)
-    drive(second)
-    assert same(second.state_dict(), whole.state_dict())
-
-
-def test_a_finished_search_goes_on_with_higher_limits():
-    short = cocd.AskTell(np.ones(3), **PLAIN, maxiter=2)
-    drive(short)
-    longer = cocd.AskTell(np.ones(3), **PLAIN, maxiter=6)
-    longer.load_state_dict(short.state_dict())
-    assert not longer.done
-    drive(longer)
-    straight = cocd.AskTell(np.ones(3), **PLAIN, maxiter=6)
-    drive(straight)
-    assert np.array_equal(longer._rule.x, straight._rule.x) and longer.nit == 6
-    again = cocd.AskTell(np.ones(3), **PLAIN, maxiter=2)
-    again.load_state_dict(short.state_dict())
-    assert again.done and same(again.state_dict(), short.state_dict())
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"lr": 0.3}, {"eps": 0.2}, {"decay": 1.0}, {"compute_budget": 1}, {"memory_budget": 2}],
-)
-def test_states_of_other_problems_are_refused(other):
-    state = cocd.AskTell(np.ones(3), **PLAIN).state_dict()
-    search = cocd.AskTell(np.ones(3), **{**PLAIN, **other})
-    before = search.state_dict()
-    with pytest.raises(ValueError, match=f"another problem.*{next(iter(other))}"):
-        search.load_state_dict(state)
-    assert same(search.state_dict(), before)
-
-
-def test_damaged_states_are_refused():
-    search = cocd.AskTell(np.ones(3), **PLAIN)
-    state = search.state_dict()
-    for wrong, word in [
-        ({}, "not that of"),
-        (None, "not that of"),
-        ({**state, "version": 9}, "version 9"),
-        ({**state, "settings": {**state["settings"], "method": "auto"}}, "method='auto'"),
-        ({**state, "rule": {**state["rule"], "x": np.zeros(5)}}, "damaged"),
-        ({**state, "rule": {}}, "damaged"),
-        ({**state, "phase": {**state["phase"], "values": np.zeros(2)}}, "damaged"),
-        ({k: v for k, v in state.items() if k != "counts"}, "damaged"),
-    ]:
-        with pytest.raises(ValueError, match=word):
-            search.load_state_dict(wrong)
-        assert same(search.state_dict(), state)
 
 
 # --- arguments -----------------------------------------------------------------------------------
