@@ -226,6 +226,12 @@ def test_common_mistakes_are_named_before_anything_has_changed():
         "seed must be a whole number, got 'a'": lambda: baselines.MeZO(
             model.parameters(), lr=0.1, seed="a"
         ),
+        "got <the loss of Linear on one batch>": lambda: cocd.UnitGradient(objective)(
+            cocd.trace(model, torch.nn.functional.mse_loss)(torch.ones(1, 2), torch.ones(1, 1))
+        ),
+        "sample_losses must be a function of output and target": lambda: cocd.UnitGradient(
+            objective, sample_losses="mean"
+        ),
         "seed must be a whole number, got 1.5": lambda: cocd.UnitGradient(objective, seed=1.5),
     }.items():
         with pytest.raises(ValueError, match=message):

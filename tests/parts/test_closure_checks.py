@@ -131,3 +131,29 @@ def test_ddp_with_batches_of_its_own_on_each_rank_is_noticed(sharded):
             assert said == []
         else:
             assert len(said) == 1 and "cocd.distributed.Shard" in said[0]
+
+
+@pytest.mark.parametrize("kind", ["another model", "a copy", "a replaced weight"])
+def test_parameters_that_the_traced_model_does_not_have_are_named_in_the_first_step(kind):
+    model, x, y = model_and_batch()
+    other = {"another model": nn.Linear(4, 2), "a copy": copy.deepcopy(model)}.get(kind, model)
+    optimizer = cocd.CoCD(other.parameters(), 0.01, compute_budget=10)
+    if kind == "a replaced weight":
+        model.weight = nn.Parameter(model.weight.detach().clone())
+    objective = cocd.trace(model, mse_loss)
+    with pytest.warns(cocd.ClosureWarning, match="no parameter of the traced model") as seen:
+        optimizer.step(objective(x, y))
+    assert len(seen) == (1 if kind == "a replaced weight" else 2)  # weight and bias
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cocd.ClosureWarning)
+        optimizer.step(objective(x, y))
+
+
+def test_a_tensor_that_only_the_batch_holds_may_be_probed():
+    model, x, y = model_and_batch()
+    prompt = nn.Parameter(torch.zeros(1, 4))
+    optimizer = cocd.CoCD([prompt], 0.01)
+    objective = cocd.trace(model, lambda out, target: mse_loss(out + model(prompt), target))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cocd.ClosureWarning)
+        assert optimizer.step(objective(x, y)) > optimizer.step(objective(x, y))

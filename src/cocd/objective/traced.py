@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from torch import nn
+from torch import Tensor, nn
 
-from ..errors import EngineWarning
+from ..errors import ClosureWarning, EngineWarning
 from ..parts.buffers import walk
 from ..parts.rewritten import note_writers
 from ..parts.types import State
@@ -173,6 +173,17 @@ class Objective(Generic[ValueT]):
     def count_checks(self, evaluations: int) -> None:
         """So many evaluations were made to check the engines."""
         self.checks += evaluations
+
+    def tell_stranger(self, tensor: Tensor) -> None:
+        """A tensor that is no parameter of the model is probed, and changes nothing: warn once."""
+        why = f"no parameter of the traced model is the one of shape {tuple(tensor.shape)}"
+        if why not in self._told:
+            self._told.add(why)
+            warn(
+                f"{why} that the optimizer probes, and probes of it do not change the loss. Build "
+                "the optimizer from the parameters of this model, after replacing or copying any",
+                ClosureWarning,
+            )
 
     def loss(self, output: object, target: object) -> ValueT:
         """The loss of an output."""

@@ -40,7 +40,7 @@ _TIMED = 3  # evaluations of the closure that an engine's time is held against
 FirstT = TypeVar("FirstT")
 
 
-@dataclass
+@dataclass(repr=False)
 class TracedLoss(BoundLoss, Generic[ValueT]):
     """The loss on one batch. An ordinary closure that can also answer many probes at once."""
 
@@ -50,6 +50,9 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
     _run: Run | None = field(default=None, repr=False)
     # What the forward wrote into the batch, and what stood there; None before the first evaluation.
     _batch: list[tuple[Tensor, Tensor]] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<the loss of {type(self.objective.model).__name__} on one batch>"
 
     def modules(self) -> tuple[nn.Module, ...]:
         """Whose buffers an evaluation may change."""
@@ -196,7 +199,10 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
             if record.timing.is_due and objective._engine is None:
                 self._decide(evaluate, name, tensor)
             return found
-        return sequential(evaluate, loss, tensor, index, eps, difference)
+        found = sequential(evaluate, loss, tensor, index, eps, difference)
+        if name is None and not bool(found.first.any()):
+            objective.tell_stranger(tensor)
+        return found
 
     def points_at_once(self, tensors: list[Tensor]) -> int:
         """See `points.at_once`."""

@@ -116,6 +116,11 @@ class UnitGradient:
             raise ValueError(
                 f"objective must be what cocd.trace(model, loss_fn) gives, got {objective!r}"
             )
+        if sample_losses is not None and not callable(sample_losses):
+            raise ValueError(
+                "sample_losses must be a function of output and target that returns the loss of "
+                f"each sample, got {sample_losses!r}"
+            )
         self.objective = objective
         self.directions = None if directions is None else check_count("directions", directions)
         self.compute_budget = (
