@@ -1,1 +1,1 @@
-"""What `AutoCoCD` is made of."""
+"""The parts of `AutoCoCD`."""

@@ -1,4 +1,4 @@
-"""The coordinates that one step moves, and the objective where they go."""
+"""The coordinates of one step, and the objective at moved points."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Block:
         return repeated
 
     def radius_of(self, tensor: Tensor) -> float:
-        """Of one of its tensors."""
+        """The radius in one of its tensors."""
         return next(r for t, r in zip(self._of, self.radii, strict=True) if t is tensor)
 
     @property
@@ -73,7 +73,7 @@ class Block:
         return [place.tensor for place in self.places]
 
     def steps(self, found: SearchResult | None) -> list[float | None]:
-        """How long a step is in each tensor, in radii; 0 where nothing lower was found."""
+        """The length of a step in each tensor, in radii; 0 if nothing lower was found."""
         if found is None:
             return [None] * len(self.places)
         radii = self.split(found.length * np.abs(found.direction.p) / self.radius)
@@ -88,14 +88,14 @@ class Block:
 
     @property
     def is_rough(self) -> bool:
-        """Whether some tensor needs a wider radius than its eps: a narrow one would see nothing."""
+        """Whether some tensor needs a wider radius than its eps, because differences vanish."""
         return any(
             radius > float(self.options[id(tensor)]["eps"])
             for tensor, radius in zip(self._of, self.radii, strict=True)
         )
 
     def is_lost_at(self, times: float) -> bool:
-        """Whether a radius of so many eps would be lost in rounding, at some of the weights."""
+        """Whether rounding would swallow a radius of so many eps at some of the weights."""
         return any(
             is_half(tensor) or is_lost(tensor, place.elements, times * radius)
             for tensor, place, radius in zip(self._of, self.places, self.radii, strict=True)
@@ -111,7 +111,7 @@ class Block:
     # --- the objective: the loss and the penalty of weight decay --------------------------------
 
     def slopes(self, g: Vector) -> Vector:
-        """Of the objective, from those of the loss."""
+        """Slopes of the objective, from those of the loss."""
         slopes: Vector = g + self.decay * self.x
         return slopes
 
@@ -120,11 +120,11 @@ class Block:
         return curvatures
 
     def penalty(self, change: Vector | float = 0.0) -> float:
-        """On these coordinates alone."""
+        """The penalty on these coordinates."""
         return float(self.decay @ (self.x + change) ** 2) / 2
 
     def at(self, evaluate: Evaluations, change: Vector) -> float:
-        """The objective with the block moved, which is then as it was, bit for bit."""
+        """The objective with the block moved; it is restored bit for bit."""
         now = list(zip(self._of, self._indices, self._now, strict=True))
         try:
             parts = torch.split(torch.from_numpy(change), self.sizes)
@@ -137,7 +137,7 @@ class Block:
 
 
 def penalty(tensors: Sequence[Tensor], options: Options) -> float:
-    """What `l2` adds to the loss, of all parameters."""
+    """The term that `l2` adds to the loss, over all parameters."""
     total = 0.0
     for tensor in tensors:
         decay = float(options[id(tensor)]["l2"])

@@ -1,4 +1,4 @@
-"""What the probes of a block have told."""
+"""The results of the probes of a block."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class BlockProbes(NamedTuple):
     loss: float
     g: Vector  # slopes, NaN where a probe failed
     c: Vector  # curvatures
-    known: Vector  # those that were remembered, NaN where none was
-    fresh: Vector | None  # those that were measured in this step, if they were
+    known: Vector  # remembered ones, NaN where none
+    fresh: Vector | None  # measured in this step, if any
 
     def lost(self, block: Block, rounding: float) -> list[float | None]:
-        """Which share of the differences in each tensor is 0, or not above rounding."""
+        """The share of each tensor's differences that are 0, or within rounding."""
         if self.fresh is None:  # one-sided, in a narrow radius
             return [None] * len(block.places)
         r, least = block.radius, 2 * rounding * abs(self.loss)

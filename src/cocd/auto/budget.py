@@ -1,16 +1,16 @@
-"""How bold steps may be, judged on the batch that comes after each.
+"""How bold steps may be, judged on the next batch.
 
-A step takes a part rho of the move that is best on its own batch, whose whole gain there is d. What
-it gained on the next batch costs one evaluation, at the point where the step began; both ends are
-seen on the same rows, so that how hard these are cancels. If slopes are signal and noise, and kappa
-is the signal's share of their square, that gain is
+A step takes a part rho of the best move on its own batch, which would gain d there. One evaluation,
+at the point where the step began, gives its gain on the next batch: both ends are evaluated on the
+same rows, so their difficulty cancels. If slopes are signal plus noise, and kappa is the signal's
+share of their square, that gain is
 
     G = d (2 rho kappa - rho^2),    so    kappa = (G / d + rho^2) / (2 rho)
 
-A loss falls fastest at rho = kappa and stands still at rho = 2 kappa. Where rho is below kappa,
-noise is not what holds steps back but the coordinates that move at once: B halves. Where it is near
-2 kappa, steps become shorter. What was concluded last stays, so kappa's error counts against
-either conclusion.
+The loss falls fastest at rho = kappa and stays level at rho = 2 kappa. If rho is below kappa, not
+noise but the number of coordinates that move at once limits steps: B halves. If rho is near
+2 kappa, steps become shorter. The last decision is kept, so kappa's error counts against either
+decision.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .move import Move
 
 
 def least_budget(config: AutoConfig, n: int, m: int) -> int:
-    """Coordinates a step at least, of n of which m are remembered."""
+    """The smallest B for n coordinates of which m are remembered."""
     return min(config.least_budget, max(1, n // 8), m)
 
 
 def first_budget(config: AutoConfig, n: int, m: int) -> int:
-    """Coordinates a step at first, and at most: few, so that each is measured after others moved.
+    """The first and largest B: few, so that each is measured after others moved.
 
     >>> [first_budget(AutoConfig(), n, n) for n in (100, 4_000, 12_727, 1_000_000)]
     [12, 125, 397, 512]
@@ -40,7 +40,7 @@ def first_budget(config: AutoConfig, n: int, m: int) -> int:
 
 @dataclass
 class Budget:
-    """The signal's share kappa over the last steps, a sweep's or so, and what follows from it.
+    """The signal's share kappa over about the last sweep of steps, and the decisions from it.
 
     Here each step takes 0.4 of the best move, and gains on the next batch all that it promised:
 
@@ -59,22 +59,22 @@ class Budget:
     """
 
     size: int  # B
-    boldness: float = 1.0  # by which every part is multiplied
-    free: bool = True  # False: B is somebody else's
-    age: float = 0.0  # sweeps in which noise was what limits steps
+    boldness: float = 1.0  # factor on every part
+    free: bool = True  # False: the user set B
+    age: float = 0.0  # sweeps in which noise limited steps
     seen: list[tuple[float, float]] = field(default_factory=list)  # kappa d and d of each step
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
     def set(self, size: int, free: bool) -> None:
-        """Begin anew with another B, which is still the method's own or no longer."""
+        """Start again with another B, chosen by the method or by the user."""
         self.size, self.free, self.seen = size, free, []
 
     def observe(
         self, gain: float, move: Move, *, part: float, sweeps: float, sweep: float, least: int
     ) -> None:
-        """What a move gained on the batch after its own.
+        """Record what a move gained on the next batch.
 
-        `part` is what would be taken without boldness, `sweeps` are done, one has `sweep` steps.
+        `part` is the share without boldness; `sweeps` are done, of `sweep` steps each.
         """
         config, whole, taken = self.config, move.whole, move.taken
         fresh = ((gain + taken * taken * whole) / (2 * taken), whole)  # (8)
@@ -94,7 +94,7 @@ class Budget:
             self.boldness = more if more > 1 else min(1.0, max(config.least_boldness, less))
 
     def step(self, sweeps: float) -> None:
-        """So much of a sweep was done."""
+        """Count this share of a sweep as done."""
         if self.boldness <= 1:
             self.age += sweeps
 

@@ -20,7 +20,7 @@ class Curvature:
         self.tensors = list(tensors)  # one for each that is swept, flat
 
     def read(self, places: Sequence[Place]) -> Vector:
-        """Of some coordinates."""
+        """The curvatures of some coordinates."""
         parts = [
             gather(self.tensors[t], index)
             if t < len(self.tensors)
@@ -31,7 +31,7 @@ class Curvature:
 
     @staticmethod
     def mean(known: Vector, fresh: Vector) -> Vector:
-        """Half of what was known and half of what is fresh, where there are both.
+        """The mean of known and fresh values, where both exist.
 
         >>> import numpy as np
         >>> Curvature.mean(np.array([2.0, np.nan, 2.0]), np.array([4.0, 4.0, np.inf]))
@@ -41,7 +41,7 @@ class Curvature:
         return np.where(np.isfinite(fresh), both, known)
 
     def observe(self, places: Sequence[Place], c: Vector, sizes: Sequence[int]) -> None:
-        """What was measured at some coordinates; `sizes` are those of all tensors there are now."""
+        """Record measurements at some coordinates; `sizes` are those of all current tensors."""
         for size in sizes[len(self.tensors) :]:
             with torch.inference_mode(False):  # or no step outside of it could write to them
                 unknown = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
@@ -51,7 +51,7 @@ class Curvature:
             put(self.tensors[t], index, values.masked_fill(values.isinf(), torch.nan))
 
     def forget(self, tensors: Sequence[int]) -> None:
-        """What was measured in another radius is to be measured again."""
+        """Forget measurements made with another radius."""
         for t in tensors:
             if t < len(self.tensors):
                 self.tensors[t].fill_(torch.nan)

@@ -1,14 +1,13 @@
-"""Where a step goes: every slope divided by its own curvature.
+"""The direction of a step: every slope divided by its own curvature.
 
 The 2B probes of a block give two numbers for each of its coordinates, at no extra cost:
 
     g_i = (f(x + r e_i) - f(x - r e_i)) / 2r
     c_i = (f(x + r e_i) - 2 f(x) + f(x - r e_i)) / r^2
 
-Along one coordinate alone the best move is -g_i / c_i, whatever the units of the parameter and of
-the loss. Where the curvature is negative or lost in rounding, its size or a floor takes its place,
-and no coordinate moves further than a trust radius: what was measured within r says little about
-what lies far beyond.
+Along one coordinate the best move is -g_i / c_i, in any units of parameter and loss. If the
+curvature is negative or lost in rounding, its size or a floor replaces it. No coordinate moves
+further than a trust radius: a measurement within r says little about points far beyond it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def scaled(g: Vector, c: Vector, damping: Vector | float) -> Vector:
 
 
 def shortened(p: Vector, reach: Vector | float) -> Vector:
-    """The same direction, so short that no coordinate goes further than `reach`.
+    """The same direction, shortened so that no coordinate moves further than `reach`.
 
     >>> import numpy as np
     >>> shortened(np.array([3.0, -1.0]), 1.5)
@@ -44,7 +43,7 @@ def shortened(p: Vector, reach: Vector | float) -> Vector:
 
 
 class Direction(NamedTuple):
-    """Where a block goes: one number per coordinate, 0 where nothing is known."""
+    """The direction of a block: one number per coordinate, 0 if unknown."""
 
     p: Vector
     g: Vector  # slopes of the objective
@@ -52,7 +51,7 @@ class Direction(NamedTuple):
 
     @property
     def slope(self) -> float:
-        """Of the objective along p; below 0."""
+        """The slope of the objective along p; below 0."""
         return float(self.g @ self.p)
 
 
@@ -67,10 +66,10 @@ def propose(
 ) -> Direction | None:
     """The step that a block proposes (docs/adaptive.md, equation 3).
 
-    None where no slope is known, or nothing is promised. A coordinate whose slope or curvature is
-    not finite stays. `damping` is a share of the mean curvature and `floor` of the steepest slope
-    over its radius; `scale` is how long the step of each coordinate is beside the others' (whom it
-    makes shorter where one of them would go beyond `reach`).
+    None if no slope is known, or no gain is expected. A coordinate with a non-finite slope or
+    curvature does not move. `damping` is a share of the mean curvature, `floor` a share of the
+    steepest slope over its radius. `scale` is the relative length of each coordinate's step; if one
+    would go beyond `reach`, all become shorter.
 
     >>> import numpy as np
     >>> one = np.ones(3)

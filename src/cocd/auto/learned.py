@@ -1,4 +1,4 @@
-"""What `AutoCoCD` has found out so far: all that a resumed run needs beside CoCD's own state."""
+"""What `AutoCoCD` has learned: all that a resumed run needs besides CoCD's own state."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Learned:
     # --- how long, how bold ---------------------------------------------------------------------
 
     def length(self, key: int) -> Length:
-        """Where the search begins."""
+        """The length at which the search starts."""
         fresh = Length(self.first_lr, self.config.length_follow, self.config.length_shrink)
         return self.lengths.get(key, fresh)
 
@@ -60,7 +60,7 @@ class Learned:
         return 1.0 if self.budget is None else self.budget.boldness
 
     def age(self, swept: float) -> float:
-        """Sweeps so far in which noise was what limited steps, where that is known."""
+        """Sweeps so far in which noise limited steps, if that is known."""
         return swept if self.budget is None else self.budget.age
 
     def part(self, swept: float) -> float:
@@ -68,7 +68,7 @@ class Learned:
         return self.config.part / sqrt(1 + self.age(swept) / self.config.part_sweeps)
 
     def left(self, swept: float, spent: int, most: int | None) -> float:
-        """1, and along a line to nearly 0 as the last of `most` evaluations are made."""
+        """1, falling linearly to nearly 0 over the last of `most` evaluations."""
         if most is None or self.age(swept) < self.config.end_sweeps:
             return 1.0
         return min(1.0, max(self.config.end_part, (1 - spent / most) / self.config.end))
@@ -76,13 +76,13 @@ class Learned:
     # --- learning -------------------------------------------------------------------------------
 
     def observe_search(self, key: int, found: SearchResult) -> None:
-        """What a search found: where the next one begins, and how far it may go."""
+        """Learn from a search: where the next one starts, and how far it may go."""
         length = self.lengths[key] = self.length(key)
         length.observe(found.tried, found.length)
         self.reach.observe(found.limited)
 
     def compare(self, block: Block, probes: BlockProbes, stale: Vector, swept: float) -> None:
-        """Fresh slopes with those of a sweep ago, NaN where there were none."""
+        """Compare fresh slopes with those of a sweep ago, NaN where there were none."""
         c = np.abs(block.curvatures(probes.c))
         finite = c[np.isfinite(c)]
         damping = self.config.damping * float(finite.mean()) if len(finite) else 0.0
@@ -90,11 +90,11 @@ class Learned:
         self.scales.observe(block.spread(block.tensors), *slopes, c + damping, swept)  # (10)
 
     def judge(self, gain: float | None, swept: float, B: int, n: int, m: int) -> None:
-        """What the move before gained on this batch decides on B and on boldness."""
+        """Decide on B and boldness, from what the last move gained on this batch."""
         own = self.budget
         if own is None:
             return
-        if own.size != B:  # it was set by hand, and stays so
+        if own.size != B:  # the user set it: it stays
             own.set(B, free=False)
         if gain is not None:
             own.observe(
@@ -108,14 +108,14 @@ class Learned:
         own.step(B / n)
 
     def went_back(self, swept: float) -> None:
-        """Better parameters were put back: what was found out on the way is not to be trusted."""
+        """Better parameters were restored: forget what was learned since."""
         self.compare_anew(swept)
         self.reach.reset()
         for length in self.lengths.values():
             length.value *= 0.5
 
     def compare_anew(self, swept: float) -> None:
-        """Slopes are compared again when none that is remembered is from before."""
+        """Compare slopes again once all remembered ones are newer than this."""
         self.scales.reset(int(swept) + 2)
 
     # --- saving ---------------------------------------------------------------------------------

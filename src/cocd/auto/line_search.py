@@ -1,4 +1,4 @@
-"""How long a step is: a few evaluations along it, and what they found before."""
+"""The length of a step: a few evaluations along it, and the lengths found before."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from .direction import Direction
 
 _NEARLY = 1 - 1e-6  # rounding decides nothing
-_LONGER = 3.0  # times the length, where what was tried made no difference at all
+_LONGER = 3.0  # times the length, if trials made no difference at all
 
 
 class SearchResult(NamedTuple):
-    """What a search along a direction came to."""
+    """The result of a search along a direction."""
 
     direction: Direction
-    tried: float  # the length it began with
-    length: float  # the best one; 0 where no point was lower
-    gain: float  # by which the objective is lower there
-    limited: bool = False  # it is the longest one that was allowed
+    tried: float  # its first length
+    length: float  # the best one; 0 if no point was lower
+    gain: float  # the decrease of the objective there
+    limited: bool = False  # it is the longest allowed one
 
 
 def better(found: SearchResult | None, other: SearchResult | None) -> SearchResult | None:
@@ -64,11 +64,11 @@ def search(
 class Search:
     """Trial points along a direction: two rounds of lengths, then the best of them.
 
-    f at 0 and its slope there are known. `lengths` are to be evaluated next, `learn` takes their
-    values (NaN or infinite where an evaluation failed), and when there are no more lengths `best`
-    and `value` are the outcome, 0 and f(0) if no trial was lower. The first round tries `around`
-    times the length that is expected, the second where a parabola has its lowest point. Differences
-    of up to `rounding` mean nothing; then the slope is believed.
+    f and its slope at 0 are known. Evaluate `lengths`, pass their values to `learn` (NaN or
+    infinite for a failed evaluation), and repeat until there are none. Then `best` and `value` are
+    the result, 0 and f(0) if no trial was lower. The first round tries `around` times the expected
+    length, the second the minimum of a parabola. Differences up to `rounding` mean nothing; the
+    slope decides then.
 
     >>> search = Search(f0=1.0, slope=-2.0, length=0.1)
     >>> while search.lengths:
@@ -104,11 +104,11 @@ class Search:
         return any(value < self.f0 - self.rounding for _, value in self.seen)
 
     def _flat(self) -> bool:
-        """Nothing that was seen differs from f(0) by more than rounding."""
+        """No value differs from f(0) by more than rounding."""
         return bool(self.seen) and all(abs(v - self.f0) <= self.rounding for _, v in self.seen)
 
     def learn(self, values: list[float]) -> None:
-        """The values at `lengths`; sets the next ones."""
+        """Take the values at `lengths`; sets the next ones."""
         self.seen += [(s, v) for s, v in zip(self.lengths, values, strict=True) if isfinite(v)]
         self.rounds += 1
         self.lengths = [self._refined()] if self.rounds == 1 else []
@@ -136,13 +136,13 @@ class Search:
         return float(star) if inside and star != b else (a + b) / 2
 
     def _turn(self, s: float, v: float) -> float:
-        """Where the parabola with the known slope at 0 through one point turns."""
+        """The minimum of the parabola through one point with the known slope at 0."""
         bend = (v - self.f0 - self.slope * s) / s**2
         return -self.slope / (2 * bend) if bend > 0 else 2 * s
 
 
 def _lowest(p: tuple[float, float], q: tuple[float, float], r: tuple[float, float]) -> float:
-    """Where the parabola through three points turns; NaN for a straight line."""
+    """The extremum of the parabola through three points; NaN for a straight line."""
     (a, fa), (b, fb), (c, fc) = p, q, r
     left, right = (b - a) * (fb - fc), (b - c) * (fb - fa)
     turn = left - right
@@ -151,10 +151,10 @@ def _lowest(p: tuple[float, float], q: tuple[float, float], r: tuple[float, floa
 
 @dataclass
 class Length:
-    """The multiple of a proposed step that searches have found to be right, remembered.
+    """The multiple of a proposed step that recent searches found best.
 
-    `follow` is how far one search moves it (on a mini-batch each search is noisy), `shrink` what is
-    left of it after a search that found nothing.
+    `follow` is how far one search moves it (searches on mini-batches are noisy), `shrink` the
+    factor after a failed search.
     """
 
     value: float = 1.0

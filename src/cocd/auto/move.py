@@ -1,4 +1,4 @@
-"""A move that is about to be made, or was just made and is to be judged."""
+"""A move about to be made, or just made and still to be judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .line_search import SearchResult
 
 
 class Move(NamedTuple):
-    """By how much some coordinates move, and what that gains on the batch it was found on."""
+    """How far some coordinates move, and the gain on their own batch."""
 
     places: Sequence[Place] = ()
     change: Tensor | None = None  # of these, one after the other; None: nothing moves

@@ -1,4 +1,4 @@
-"""How wide probes are, tensor by tensor: what is measured should be of the size of the steps."""
+"""The radius of probes, tensor by tensor: it should match the length of the steps."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..parts.types import State
 from .config import AutoConfig
 from .direction import Vector
 
-_SHORTEST = 1e-3  # radii: how long a step counts that found nothing
+_SHORTEST = 1e-3  # radii: the length that a failed step counts as
 
 
 @dataclass
 class TensorRadius:
-    """One tensor's radius, as a multiple of `eps`, and what was seen since it last changed."""
+    """One tensor's radius, as a multiple of `eps`, and the statistics since its last change."""
 
     value: float = 1.0
     steps: float = 0.0  # sum of the logarithms of steps in radii,
     count: int = 0  # of so many
     lost: float = 0.0  # sum of the shares of differences that were lost,
     measured: int = 0  # of so many
-    before: float = -1.0  # that share before the last change, which is on trial; -1: none is
-    factor: float = 1.0  # by which that changed the radius
-    may_grow: bool = True  # False once it was of no use
+    before: float = -1.0  # that share before the change on trial; -1: no trial
+    factor: float = 1.0  # factor of that change
+    may_grow: bool = True  # False once it did not help
     may_shrink: bool = True
 
     def observe(self, step: float | None, lost: float | None) -> None:
@@ -36,7 +36,7 @@ class TensorRadius:
             self.lost, self.measured = self.lost + lost, self.measured + 1
 
     def change(self, config: AutoConfig) -> bool:
-        """Whether the radius is another one now."""
+        """Change the radius if the statistics say so; returns whether it did."""
         if not self.measured or self.count + self.measured < 2 * config.radius_steps:
             return False
         lost = self.lost / self.measured
@@ -58,7 +58,7 @@ class TensorRadius:
         return factor != 1
 
     def _failed(self, lost: float, config: AutoConfig) -> bool:
-        """Whether the last change, which is on trial, made more differences be lost than it may."""
+        """Whether the change on trial lost more differences than allowed."""
         if self.before < 0:
             return False
         most = config.less_lost * self.before if self.factor > 1 else self.before + config.more_lost
@@ -67,11 +67,10 @@ class TensorRadius:
 
 @dataclass
 class Radius:
-    """By what each tensor's `eps` is multiplied.
+    """The factor on each tensor's `eps`.
 
-    Where steps are a hundredth of the radius long, what is measured there says little about them:
-    it becomes narrower. Where most differences are lost (0, or rounding) it becomes wider, as long
-    as that makes fewer of them be lost.
+    If steps are a hundredth of the radius long, measurements say little about them: the radius
+    narrows. If most differences are lost (0, or rounding), it widens, as long as that loses fewer.
 
     >>> radius = Radius()
     >>> for _ in range(16):
@@ -93,7 +92,7 @@ class Radius:
         steps: Sequence[float | None],
         lost: Sequence[float | None],
     ) -> list[int]:
-        """How long a step was, in radii, and which share of differences was lost; whose changed.
+        """Record the length of a step, in radii, and the share of lost differences.
 
         None where that was not seen.
         """

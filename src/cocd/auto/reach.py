@@ -1,4 +1,4 @@
-"""How far coordinates may move in one step: further where that limit is what ends steps."""
+"""How far coordinates may move in one step: further if this limit ends steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..parts.types import State
 from .config import AutoConfig
 
-_LONGEST = 1e9  # times the reach at first
+_LONGEST = 1e9  # times the first reach
 
 
 @dataclass
@@ -21,11 +21,11 @@ class Reach:
     38
     """
 
-    value: float = 1.0  # by what the reach is multiplied
+    value: float = 1.0  # factor on the reach
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
     def observe(self, limited: bool) -> None:
-        """Whether a search ended at the limit."""
+        """Record whether a search ended at the limit."""
         grow, share = self.config.reach_growth, self.config.limited
         if limited:
             self.value = min(_LONGEST, self.value * grow)

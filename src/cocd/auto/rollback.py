@@ -1,4 +1,4 @@
-"""A copy of the parameters at the lowest running loss, for when all seems lost."""
+"""A copy of the parameters at the lowest running loss, in case the loss explodes."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ Verdict = Literal["fine", "lost", "changed"]  # "changed": the copy is no better
 
 @dataclass
 class Rollback:
-    """Keeps the parameters of the lowest running loss, and puts them back when all seems lost.
+    """Keeps the parameters of the lowest running loss, and restores them if the loss explodes.
 
-    A running loss that has risen may also mean that the objective is another one now, or that a few
-    batches were odd. So the copy is put back only if it is better on the batch at hand, too;
-    otherwise it is of no more use, and all begins anew.
+    A running loss may also rise because the objective changed, or because a few batches were odd.
+    So the copy is restored only if it is better on the current batch, too. Otherwise it is dropped,
+    and recording starts again.
     """
 
     loss: float = nan  # running mean
-    noise: float = 0.0  # mean distance of a loss from that
+    noise: float = 0.0  # mean deviation of a loss from it
     lowest: float = inf
-    rise: float = inf  # above the lowest at which all may be lost
-    steps: int = 0  # since the copy was made
+    rise: float = inf  # above the lowest: triggers a check
+    steps: int = 0  # since the copy
     copy: list[Tensor] = field(default_factory=list)
     restored: int = 0  # times
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
     def alarm(self, loss: float) -> bool:
-        """Whether all may be lost, with this step's loss."""
+        """Whether this step's loss triggers a check."""
         return bool(self.copy) and self._mean(loss) - self.lowest > self.rise
 
     def check(
         self, loss: float, tensors: Sequence[Tensor], objective: Callable[[], float]
     ) -> Verdict:
-        """Look at the objective at the copy where all may be lost; what to do is said once."""
+        """If triggered, evaluate the objective at the copy and decide; warns once."""
         if not self.alarm(loss):
             return "fine"
         with self._swapped(tensors):
@@ -63,7 +63,7 @@ class Rollback:
     def observe(
         self, loss: float, verdict: Verdict, tensors: Sequence[Tensor], sweep: float
     ) -> None:
-        """A step's loss; the parameters are copied now and then, every `sweep` steps at most."""
+        """Record a step's loss; copies the parameters at most every `sweep` steps."""
         off = 0.0 if isnan(self.loss) else loss - self.loss
         self.loss = self._mean(loss)
         self.noise += self.config.loss_follow * (abs(off) - self.noise) if isfinite(off) else 0.0
@@ -80,13 +80,13 @@ class Rollback:
             self.rise = max((self.config.lost - 1) * least, self.config.lost_noise * self.noise)
 
     def restore(self, tensors: Sequence[Tensor]) -> None:
-        """Put the copy back."""
+        """Restore the copy."""
         self._put(tensors)
         self.restored += 1
 
     @contextmanager
     def _swapped(self, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """The copy stands in the parameters' place, which are then as they were, bit for bit."""
+        """Inside, the parameters hold the copy; they are restored bit for bit."""
         now = [tensor.detach().clone() for tensor in tensors]
         try:
             self._put(tensors)

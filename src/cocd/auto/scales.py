@@ -1,14 +1,13 @@
-"""Which tensors' slopes agree with those of a sweep ago, where the others' do not.
+"""Tensors whose slopes agree with those of a sweep ago, while the others' do not.
 
 A coordinate that was moved by the part rho of its best step, s times as long as searches allow its
 block, has the slope g' a sweep later, on other rows. If kappa is the signal's share of the square,
 
     E[g g'] = (kappa - rho s) E[g^2]
 
-to first order. The search settles one length for a block that has coordinates of all tensors. Where
-the slopes of most are noise (the right-hand side near 0: steps are as long as noise allows) and
-those of one tensor surely are not, that one takes longer steps than the others. The stale slopes
-are in memory anyway.
+to first order. The search settles one length for a block with coordinates of all tensors. If most
+slopes are noise (the right-hand side is near 0: steps are as long as noise allows) and those of one
+tensor surely are not, that tensor takes longer steps. The stale slopes are in memory anyway.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ Sums = list[float]  # of a, b, a^2, a b, b^2 over steps (`Scales.observe`)
 
 @dataclass
 class Scales:
-    """By what each tensor's steps are multiplied, and the present sweep's sums that decide it.
+    """The factor on each tensor's steps, and the current sweep's sums that decide it.
 
-    The slopes of one tensor are noise, those of another nearly the same in every sweep:
+    One tensor's slopes are noise, another's are nearly the same in every sweep:
 
     >>> import numpy as np
     >>> rng, scales = np.random.default_rng(0), Scales()
@@ -46,7 +45,7 @@ class Scales:
     """
 
     scales: list[float] = field(default_factory=list)  # one per tensor; 1 if missing
-    sweep: int = 0  # to which the sums belong; what comes before it is not compared
+    sweep: int = 0  # to which the sums belong; earlier ones are not compared
     sums: list[Sums] = field(default_factory=list)  # one per tensor
     config: AutoConfig = field(default=AutoConfig(), repr=False)
 
@@ -61,11 +60,11 @@ class Scales:
     def observe(
         self, tensors: Vector, stale: Vector, fresh: Vector, curvature: Vector, sweeps: float
     ) -> None:
-        """Slopes of some coordinates, and the tensor that each is in; so many sweeps are done.
+        """Compare slopes of some coordinates, given the tensor of each and the sweeps done.
 
-        In units of what each coordinate has to gain, a = g g' / c and b = (g^2 + g'^2) / 2c: their
-        ratio is between -1 and 1. What is not known, or not to be compared, is NaN. All were seen
-        on the same two batches, so a step, not a coordinate, counts as one observation.
+        In units of each coordinate's possible gain, a = g g' / c and b = (g^2 + g'^2) / 2c; their
+        ratio is between -1 and 1. Unknown values are NaN. All slopes come from the same two
+        batches, so a step, not a coordinate, counts as one observation.
         """
         if int(sweeps) > self.sweep:
             self._conclude()
@@ -95,7 +94,7 @@ class Scales:
                     self.scales[t] = max(1.0, self.scales[t] / self.config.scale_step)
 
     def _verdict(self, own: Sums, others: Sums) -> int:
-        """1 if a tensor's slopes surely persist, more than the others'; -1 if they turn round."""
+        """1 if a tensor's slopes surely persist, more than the others'; -1 if they change sign."""
         sure = self.config.compared_errors
         if not own[1] * others[1] > 0:
             return 0

@@ -209,7 +209,7 @@ class AutoCoCD(CoordinateMethod):
             verdict = self._learned.rollback.check(
                 loss, self._tensors, lambda: evaluate.quickly() + penalty(self._tensors, options)
             )
-            evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+            evaluate.interrupts.deliver()  # nothing has changed so far
             self._observe(block, probes, gain, found, block.rounding(evaluate.first))
             self._commit(loss, verdict, move)
         return cast(LossT, evaluate.first)
@@ -230,7 +230,7 @@ class AutoCoCD(CoordinateMethod):
         return Block(self._tensors, places, options, segments, widths)
 
     def _probe(self, evaluate: Evaluations, block: Block) -> BlockProbes:
-        """Slopes; and curvature in every fourth sweep, and where it is not known."""
+        """Slopes; every fourth sweep, and where it is unknown, curvature too."""
         known = np.full(len(block), np.nan)
         if self._memory.dense:  # a ring has forgotten a coordinate when its turn comes again
             known = self._learned.curvature.read(block.places)
@@ -255,12 +255,12 @@ class AutoCoCD(CoordinateMethod):
         return BlockProbes(loss, g, known, known, None)
 
     def _judge_last(self, evaluate: Evaluations, loss: float, options: Options) -> float | None:
-        """G, what the move before gained on this batch (8); None where it is not judged."""
+        """G, what the last move gained on this batch (8); None if it is not judged."""
         last = Move() if self._learned.budget is None else self._learned.last
         return last.gained(evaluate, self._tensors, options, loss)
 
     def _direction(self, block: Block, probes: BlockProbes) -> Direction | None:
-        """p, the slopes over their curvatures, within reach."""
+        """p, slopes over curvatures, within reach."""
         config = self.config
         return propose(
             block.slopes(probes.g),
@@ -285,7 +285,7 @@ class AutoCoCD(CoordinateMethod):
         )
 
     def _part_of(self, evaluate: Evaluations, block: Block, found: SearchResult | None) -> Move:
-        """The part rho of what was found that is not the mini-batch's own (6)."""
+        """The part rho of the step that generalises beyond the mini-batch (6)."""
         if found is None:
             return Move()
         left = self._learned.left(
@@ -303,7 +303,7 @@ class AutoCoCD(CoordinateMethod):
         found: SearchResult | None,
         rounding: float,
     ) -> None:
-        """Remember what was measured, and let every part learn from it."""
+        """Store the measurements, and update every part that learns."""
         slopes = torch.from_numpy(probes.g)
         finite = self._quarantine(block.segments, slopes)
         for observe in self._observers:
@@ -324,18 +324,18 @@ class AutoCoCD(CoordinateMethod):
             learned.observe_search(self._length_key(block), found)
         lost = probes.lost(block, rounding)
         changed = learned.radius.observe(block.tensors, block.steps(found), lost)
-        learned.curvature.forget(changed)  # in another radius it is another one
+        learned.curvature.forget(changed)  # it depends on the radius
         learned.judge(gain, self._schedule.done, len(block), self._schedule.size, self._memory.m)
 
     def _stale(self, block: Block, probes: BlockProbes) -> Vector:
-        """The slopes of a sweep ago; NaN where there were none or steps are slow by wish."""
+        """The slopes of a sweep ago; NaN where there were none or the user slowed the steps."""
         fastest = max(float(group["lr"]) for group in self.param_groups)
         stale = self._memory.read(block.segments).numpy()
         stale[np.isnan(probes.known) | (block.option("lr") < fastest)] = np.nan
         return stale
 
     def _commit(self, loss: float, verdict: Verdict, move: Move) -> None:
-        """Move, or go back to better parameters."""
+        """Move, or restore better parameters."""
         learned = self._learned
         sweep = self._schedule.size / self.compute_budget
         learned.rollback.observe(loss, verdict, self._tensors, sweep)
@@ -354,17 +354,17 @@ class AutoCoCD(CoordinateMethod):
 
     @property
     def _in_tensors(self) -> bool:
-        """Whether blocks are of neighbours, which belong to one tensor, mostly."""
+        """Whether blocks consist of neighbours, mostly from one tensor."""
         return isinstance(self._template, Cyclic)
 
     def _length_key(self, block: Block) -> int:
-        """Which length is meant: that of the tensor, or the one for all of them."""
+        """The key of the length: the tensor, or one for all."""
         return block.places[0].tensor if self._in_tensors else 0
 
     # --- coordinates that join -----------------------------------------------------------------
 
     def _begin_judging(self) -> None:
-        """B as large as it may become, now that there are so many coordinates; then it halves."""
+        """Start with the largest B for this many coordinates; it halves from there."""
         if any(map(is_half, self._tensors)):  # much of what they move by is rounding
             self._learned.budget = None
         own = self._learned.budget
@@ -377,7 +377,7 @@ class AutoCoCD(CoordinateMethod):
         before = self._schedule.n
         super()._follow()
         if self._schedule.n > 2 * before or any(map(is_half, self._tensors)):
-            self._begin_judging()  # most coordinates are new: what was learned is of the others
+            self._begin_judging()  # most coordinates are new: forget what was learned
         if self._schedule.n > 2 * before:
             self._learned.compare_anew(self._schedule.done)
 
