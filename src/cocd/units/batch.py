@@ -1,4 +1,4 @@
-"""One batch: its recorded pass, and the losses of its samples where units are nudged."""
+"""One batch: its recorded pass, and the losses of its samples with nudged units."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Batch:
     inputs: object
     target: object
     rewind: Callable[[], None] = lambda: None  # random numbers and buffers, before each pass
-    stackable: bool = True  # until torch.func.vmap was seen to fail
+    stackable: bool = True  # until torch.func.vmap has failed
     why: str = ""
     unchained: set[str] = field(default_factory=set)  # layers that patches cannot follow
     recording: Tape = field(init=False)
@@ -78,7 +78,7 @@ class Batch:
         return found.reshape(self.samples, -1).sum(1) * self._factor
 
     def losses(self, nudges: Nudges) -> Tensor:
-        """(N,): what each sample contributes to the loss where outputs are nudged."""
+        """(N,): the contribution of each sample to the loss, with nudged outputs."""
         self.rewind()
         replay = Replay(self.recording, nudges)
         with replay:
@@ -100,7 +100,7 @@ class Batch:
                 return found
             except Diverged:
                 raise
-            except Exception as error:  # whatever vmap does not know
+            except Exception as error:  # anything that vmap does not support
                 self.stackable = False
                 self.why = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         return torch.stack([one(*nudges) for nudges in zip(*stacks, strict=True)])
@@ -136,7 +136,7 @@ class Batch:
         return (up - down) / 2
 
     def _chain(self, layer: Layer) -> list[Step] | None:
-        """The calls from a layer to the output, where patches can follow them."""
+        """The calls from a layer to the output, if patches can follow them."""
         x = layer.calls[0].output
         if (
             layer.key in self.unchained
@@ -163,7 +163,7 @@ class Batch:
         return torch.cat(parts)
 
     def _of(self, stacked: Tensor) -> Tensor:
-        """(K, N): what samples contribute to the loss with stacked outputs."""
+        """(K, N): the contributions of samples to the loss, with stacked outputs."""
         found = self.contributions.stacked(stacked, self.target)
         return found.reshape(len(found), self.samples, -1).sum(2) * self._factor
 
@@ -201,10 +201,10 @@ class Batch:
         return max(1, min(256, _MEMORY // (4 * max(largest, sum(layer.sizes)))))
 
     def unseen(self) -> list[str]:
-        """Parameters that no call was seen to read."""
+        """Parameters that no recorded call reads."""
         return [name for name in self.parameters if name not in self.recording.seen]
 
     def forget(self) -> None:
-        """Let the activations go."""
+        """Release the activations."""
         with suppress(AttributeError):
             del self.recording, self.maps, self.flow, self._chains

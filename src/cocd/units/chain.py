@@ -61,7 +61,7 @@ class Chains:
         self._known: dict[int, list[Step] | None] = {}
 
     def behind(self, output: Tensor) -> list[Step] | None:
-        """The steps from a call's output to the model's; None where one is not for this."""
+        """The steps from a call's output to the model's; None if one has no step."""
         if output is self._recording.output:
             return []
         if id(output) not in self._known:
@@ -73,7 +73,7 @@ class Chains:
         if call is None or not isinstance(call.output, Tensor):
             return None
         if output._version or not output.dim() or call.output.shape[:1] != output.shape[:1]:
-            return None  # written to in place: what it was is gone
+            return None  # written in place: its old value is gone
         step, rest = _step(call, output, call.output), self.behind(call.output)
         if step is None or rest is None:
             return None

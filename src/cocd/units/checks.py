@@ -1,4 +1,4 @@
-"""Unit rules and replays are held against plain evaluations the first time they are used."""
+"""Checks of unit rules and replays against plain evaluations, at their first use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Coupled(ValueError):
 
 
 def problem_with(batch: Batch, layer: Layer, radius: float) -> tuple[str, int]:
-    """What is wrong with a layer's rule or its replay, or nothing; and the evaluations it took.
+    """The problem with a layer's rule or replay, or nothing; and the evaluations spent.
 
-    Two halves. The rule must be the transpose of what the call does with its parameters, which
-    needs no evaluation. And nudging the output by what a step of the parameters does to it must
-    change the losses as the step itself does, and no other sample's.
+    Two checks. The rule must be the transpose of what the call does with its parameters; this needs
+    no evaluation. And nudging the output by the effect of a step of the parameters must change the
+    losses as the step itself does, and no other sample's loss.
     """
     generator = torch.Generator().manual_seed(0)
     if len(layer.calls) > 1:  # a step also moves the inputs of later calls: second order
@@ -87,7 +87,7 @@ def _not_transposed(
 
 
 def _used_elsewhere(batch: Batch, layer: Layer) -> bool:
-    """Is one of the parameters an argument of other calls, which its step would move, too?"""
+    """Whether other calls read one of the parameters, so that its step would move them too."""
     own = {p.name for p in layer.calls[0].parameters.values()}
     return any(
         p.name in own
@@ -152,7 +152,7 @@ def _steps(
 
 @contextmanager
 def moved(batch: Batch, steps: dict[str, Tensor]) -> Iterator[None]:
-    """With parameters moved; what stood there is written back bit for bit."""
+    """Inside, the parameters are moved; they are restored bit for bit."""
     saved = {name: batch.parameters[name].detach().clone() for name in steps}
     try:
         for name, step in steps.items():

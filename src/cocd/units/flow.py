@@ -1,4 +1,4 @@
-"""What becomes of a call's output, as far as the recording shows it."""
+"""Where a call's output goes, according to the recording."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class UnitLayout:
 
     @classmethod
     def candidates(cls, shape: torch.Size, unit: int, samples: int) -> list[UnitLayout]:
-        """What it may be, the likeliest first; none where the output is not one for each sample."""
+        """Possible layouts, the likeliest first; none if the output has no part per sample."""
         unit %= len(shape)
         others = [i for i in range(len(shape)) if i != unit]
         found = [cls(tuple(shape), unit, i, samples) for i in others if shape[i] == samples]
@@ -107,7 +107,7 @@ class Layer:
 
     @property
     def cells(self) -> int:
-        """How many places there are to choose from, for each unit of each sample."""
+        """The number of places to choose from, for each unit of each sample."""
         return sum(self._cells)
 
     @property
@@ -129,7 +129,7 @@ class Layer:
 
     @property
     def whole(self) -> bool:
-        """Must all units be probed together, because a parameter has no row for each?"""
+        """Whether all units must be probed together, because a parameter has no row for each."""
         return any(
             p.shape[self.rows[n] % len(p.shape)] != self.units
             for n, p in self.calls[0].parameters.items()
@@ -137,7 +137,7 @@ class Layer:
 
     @property
     def plain(self) -> bool:
-        """Has each parameter one number for each unit?"""
+        """Whether each parameter has one number per unit."""
         return all(p.shape == (self.units,) for p in self.calls[0].parameters.values())
 
     @property
@@ -147,7 +147,7 @@ class Layer:
 
     @property
     def normalises_batch(self) -> bool:
-        """Is one of the calls a batch norm in train mode?"""
+        """Whether one of the calls is a batch norm in train mode."""
         return any(site.statistics is not None for site in self.calls)
 
     def index(self, units: Tensor, cells: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ class Layer:
 def layers_of(
     recording: Tape, flow: Flow, samples: int, chosen: Mapping[str, int]
 ) -> tuple[list[Layer], dict[str, str]]:
-    """The layers in the order of the forward, and parameters that have none with the reason.
+    """The layers in forward order, and the parameters without one, with the reason.
 
     `chosen` says which of the candidates for its layout is a layer's.
     """

@@ -57,9 +57,9 @@ class Contributions:
 def contributions(
     loss_fn: LossFunction, sample_losses: SampleLosses | None = None
 ) -> Contributions:
-    """What each sample contributes to ``loss_fn(output, target)``, as far as it can be known.
+    """What each sample contributes to ``loss_fn(output, target)``, if it can be known.
 
-    The result raises `ValueError` when called, where the loss is not a mean or a sum.
+    The result raises `ValueError` when called if the loss is not a mean or a sum.
     """
     if sample_losses is not None:
         return Averaged(sample_losses, loss_fn)
@@ -166,7 +166,7 @@ class Intercepted(Contributions):
 
 
 class _Watch(torch.overrides.TorchFunctionMode):
-    """Remembers the last of torch's losses that was called."""
+    """Remembers the last call of one of torch's losses."""
 
     def __init__(self) -> None:
         super().__init__()

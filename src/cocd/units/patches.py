@@ -1,4 +1,4 @@
-"""What a nudge changes on its way to the output: a patch, where the model would take maps.
+"""The effect of a nudge on its way to the output: a patch instead of whole maps.
 
 One row is one probe of one sample. Its patch is a window (rows, height, width, channels) of
 differences at a corner of its own; a convolution is a small matrix from window to window, and

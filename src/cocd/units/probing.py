@@ -1,4 +1,4 @@
-"""The probes of one layer: where, how far, and what their losses say about its parameters."""
+"""The probes of one layer: where, how far, and the slopes that follow from their losses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Probing:
         return self.difference == "central"
 
     def radius(self, layer: Layer) -> float:
-        """How far its units are moved."""
+        """How far the units of a layer move."""
         if self.eps is not None:
             return self.eps
         return _RADIUS.get(layer.calls[0].output.dtype, _WIDE) * (layer.scale or 1.0)
@@ -59,7 +59,7 @@ class Probing:
     def units(
         self, batch: Batch, layer: Layer, units: Tensor, pulls: Pulls, generator: torch.Generator
     ) -> tuple[Fresh, int]:
-        """New slopes of these units, and the passes that they took."""
+        """New slopes of these units, and the passes spent."""
         if layer.rule.effects is not None and layer.plain and (layer.cells > 1 or layer.pulls_more):
             return self._everywhere(batch, layer, units, pulls, generator)
         r = self.radius(layer)
@@ -128,7 +128,7 @@ class Probing:
         return Fresh(name, index[good], {"weight": 0}, {"weight": flat.to(tensor.dtype)})
 
     def _along(self, evaluate: Evaluations, loss: float, tensor: Tensor, step: Tensor) -> float:
-        """How the loss changes along a step of one parameter."""
+        """The change of the loss along a step of one parameter."""
         saved, step = tensor.detach().clone(), step.view(tensor.shape).to(tensor.dtype)
 
         def points() -> Generator[None, None, None]:
@@ -154,7 +154,7 @@ def _places(K: int, Q: int, N: int, cells: int, generator: torch.Generator) -> T
 
 
 def pull(layer: Layer, slopes: dict[str, Tensor], pulls: Pulls) -> None:
-    """What the statistics of a batch norm do to the loss, linear in its input; into `pulls`.
+    """Store the effect of a batch norm's statistics on the loss, linear in its input, in `pulls`.
 
     With dy at the normalised output, the input's slope is (gamma / sigma) (dy - mean(dy) -
     x^ mean(dy x^)). Statistics are held in a replay, which gives the first term; the means are

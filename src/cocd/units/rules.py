@@ -1,4 +1,4 @@
-"""Unit rules: what the slopes of a call's output say about the parameters it was called with.
+"""Unit rules: slopes of a call's parameters from the slopes of its output.
 
 A rule belongs to a function as torch sees it (``torch.nn.functional.linear``, ``torch.conv2d``,
 ``torch.Tensor.mul``), not to a module: so it applies wherever that function is called with a
@@ -52,7 +52,7 @@ def unit(
     dim: int = -1,
     effects: Effects | None = None,
 ) -> Callable[[Slopes], Slopes]:
-    """Register what slopes of the output say about parameters, for a function.
+    """Register the rule of a function: slopes of its parameters from those of its output.
 
     The rule gets the call's arguments by name and the slopes of its output (zero where nothing was
     probed), and returns the slopes of the parameters by argument name.
@@ -64,7 +64,7 @@ def unit(
             units (where it has another size, all units are probed together).
         dim: the dimension of the output that runs over units.
         effects: for parameters with one number for each unit, how the output changes with each,
-            by argument name; they are then moved at all positions at once, without any noise.
+            by argument name; they then move at all positions at once, without noise.
 
     >>> import torch, cocd
     >>> @cocd.rules.unit(torch.addcmul, arguments="input tensor1 tensor2",

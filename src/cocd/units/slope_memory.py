@@ -1,4 +1,4 @@
-"""What is remembered of the slopes: the rows of units that were not probed decay and stay."""
+"""Remembered slopes: the rows of units that were not probed decay."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class SlopeMemory:
         self.held: dict[str, dict[str, Tensor]] = {}
 
     def of(self, key: str) -> dict[str, Tensor]:
-        """What is remembered of a layer."""
+        """The remembered slopes of a layer."""
         return self.held.get(key, {})
 
     def remember(self, fresh: Iterable[Fresh], present: Iterable[str], decay: float) -> None:
-        """Old slopes decay, new ones take their rows; layers that are gone are forgotten."""
+        """Old slopes decay, new ones replace their rows; missing layers are forgotten."""
         kept = {key: self.held[key] for key in present if key in self.held}
         if decay != 1:
             kept = {k: {n: t * decay for n, t in held.items()} for k, held in kept.items()}

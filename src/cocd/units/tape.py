@@ -1,7 +1,7 @@
-"""A forward pass as torch's overrides see it: recorded once, then walked again with nudges.
+"""A forward pass as torch's overrides see it: recorded once, then replayed with nudges.
 
 Nothing is installed on the model: a `TorchFunctionMode` sees every call of every forward, however
-it is written, and is gone when the ``with`` block is left.
+it is written, until the ``with`` block ends.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _hashable(func: object) -> bool:
 
 
 def normalises_batch(func: Function, named: Named) -> bool:
-    """Is this a batch norm that takes the statistics of the batch?"""
+    """Whether this is a batch norm with batch statistics."""
     return func is F.batch_norm and bool(named.get("training"))
 
 
@@ -228,7 +228,7 @@ class Tape(_Walk):
             )
 
     def finish(self, output: object) -> None:
-        """The pass has been made, with this output."""
+        """Finish the recording with this output."""
         self._refuse_overwritten(*tree_leaves(output))
         self.output = output
 
@@ -298,7 +298,7 @@ class Diverged(ValueError):
 
 @dataclass
 class Nudges:
-    """What is added to the outputs of sites, by position in the recording."""
+    """The values added to the outputs of sites, by position in the recording."""
 
     added: dict[int, Tensor]
     pulls: dict[int, Tensor] = field(default_factory=dict)  # see `Replay.pulled`
@@ -367,7 +367,7 @@ class Replay(_Walk):
         return site.normalise(x)
 
     def finish(self) -> None:
-        """All calls have been made, or the recording is not of this forward."""
+        """Check that all recorded calls were made."""
         if self._site != len(self._recording.sites) or self._noise != len(self._recording.noise):
             raise Diverged("fewer calls than when it was recorded")
 

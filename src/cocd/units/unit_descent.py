@@ -16,8 +16,8 @@ from ..parts.types import Group, State
 from ..parts.validation import check_count
 from .unit_gradient import UnitGradient
 
-_STEPS = 20_000  # that a budget is spread over: more passes per step where there are more
-_RATE = 0.03  # of a weight's size, in one step: the largest
+_STEPS = 20_000  # over which a budget is spread; a larger one has more passes per step
+_RATE = 0.03  # largest move of a weight in one step, relative to its size
 
 
 class UnitDescent(AdamW):
@@ -90,7 +90,7 @@ class UnitDescent(AdamW):
         return loss
 
     def _spread(self) -> None:
-        """As many passes per step as leave enough steps; needs to know what there is to probe."""
+        """Choose as many passes per step as leave enough steps; needs the number of units."""
         gradient = self.gradient
         each = 2 if gradient.difference == "central" else 1
         passes = (self.max_evaluations / _STEPS - 1) / each

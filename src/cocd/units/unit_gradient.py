@@ -37,7 +37,7 @@ _VERSION = 1  # of the saved state
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Some coordinates of the whole: the units of a layer, or the weights of a parameter."""
+    """A group of coordinates: the units of a layer, or the weights of a parameter."""
 
     name: str
     kind: str  # the rule's name, or "weights"
@@ -49,7 +49,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Found:
-    """What one call has found out, before anything is changed."""
+    """The results of one call, before anything changes."""
 
     groups: list[Layer | str]
     without: dict[str, str]
@@ -222,7 +222,7 @@ class UnitGradient:
         return Found(groups, without, fresh, skipped, cursor)
 
     def _due(self) -> tuple[list[Tensor], int]:
-        """Which coordinates of each group are probed now, and where the cursor is afterwards."""
+        """The coordinates of each group to probe now, and the cursor afterwards."""
         counts = [1 if self.directions else c.count for c in self._coordinates]
         n = sum(counts)
         B = min(self.compute_budget or n, n)
@@ -255,21 +255,21 @@ class UnitGradient:
 
     @property
     def units(self) -> int:
-        """How many coordinates there are, as far as the last call has seen."""
+        """The number of coordinates, as of the last call."""
         return sum(c.count for c in self._coordinates)
 
     @property
     def layers(self) -> int:
-        """How many layers they belong to, and parameters that are probed as weights."""
+        """The number of layers, counting parameters that are probed as weights."""
         return len(self._coordinates)
 
     @property
     def checks(self) -> int:
-        """Passes made to check rules, which do not count as evaluations."""
+        """Passes spent on checks of rules; they do not count as evaluations."""
         return self._verified.checks
 
     def explain(self) -> str:
-        """For each layer: its rule, units, places to probe them at, and what it falls back to."""
+        """A table of layers: rule, units, positions, and the reason for a fallback."""
         rows = [("parameters", "probed by", "units", "places", "")]
         rows += [(c.name, c.kind, str(c.count), str(c.places), c.why) for c in self._coordinates]
         if self._why:

@@ -1,4 +1,4 @@
-"""A forward that writes to trainable parameters is refused, and they are put back."""
+"""A forward that writes to trainable parameters is refused, and they are restored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @contextmanager
 def unwritten(parameters: Mapping[str, Tensor]) -> Iterator[None]:
-    """Raise `ValueError` where a forward inside has changed a parameter; put all back bit for bit.
+    """Raise `ValueError` if a forward inside changed a parameter; restore all bit for bit.
 
-    Its gradient would be that of other weights than those that the optimizer holds.
+    The gradient would belong to other weights than the optimizer's.
     """
     before = {name: (p.data, p._version, p.detach().clone()) for name, p in parameters.items()}
     written = ""

@@ -1,4 +1,4 @@
-"""What has been found out about layers by holding them against plain evaluations."""
+"""The results of checking layers against plain evaluations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Verified:
     """Which layers can be probed, in which layout, and whether patches can follow them."""
 
     def __init__(self) -> None:
-        self.checks = 0  # evaluations that this took
-        self._problems: dict[str, str] = {}  # layer -> what is wrong with it, or nothing
+        self.checks = 0  # evaluations spent
+        self._problems: dict[str, str] = {}  # layer -> its problem, or nothing
         self._layouts: dict[str, int] = {}  # layer -> which of the candidates is right
-        self._matters: dict[str, bool] = {}  # parameters that no call was seen to read
+        self._matters: dict[str, bool] = {}  # parameters that no recorded call reads
         self.unchained: set[str] = set()  # layers that patches cannot follow
 
     def layers(self, batch: Batch, probing: Probing) -> tuple[list[Layer], dict[str, str]]:
-        """Layers whose rules are right; and parameters that have none, with the reason."""
+        """Layers with verified rules; and parameters without one, with the reason."""
         batch.unchained = self.unchained
         layers, without = self._found(batch)
         unknown = [layer for layer in layers if layer.key not in self._problems]
@@ -49,7 +49,7 @@ class Verified:
         return sound, without
 
     def _read_unseen(self, batch: Batch) -> list[str]:
-        """Parameters that matter although no call was seen to read them."""
+        """Parameters that matter although no recorded call reads them."""
         unseen = batch.unseen()
         for name in unseen:
             if name not in self._matters:
@@ -64,7 +64,7 @@ class Verified:
         return layers_of(batch.recording, batch.flow, batch.samples, self._layouts)
 
     def _verify(self, batch: Batch, layer: Layer, probing: Probing) -> None:
-        """Hold a layer against plain evaluations, with each candidate for its layout in turn."""
+        """Check a layer against plain evaluations, with each candidate layout in turn."""
         problem, tried = "", layer
         for chosen in range(layer.candidates):
             self._layouts[layer.key] = chosen
@@ -94,7 +94,7 @@ class Verified:
         self._problems[layer.key] = problem
 
     def _follows(self, batch: Batch, layer: Layer, probing: Probing) -> bool:
-        """Does following patches give what replaying the model gives?"""
+        """Whether following patches agrees with replaying the model."""
         units = torch.arange(layer.units)
         if not probing.directions:
             units = units[:: max(1, layer.units // 2)]
