@@ -119,7 +119,7 @@ def test_versions(tmp_path):
         cocd.minimize(bowl, ONES, **PLAIN, checkpoint=path)
     with open(path, "wb") as file:
         np.savez(file, x=ONES)
-    with pytest.raises(ValueError, match="no checkpoint"):
+    with pytest.raises(ValueError, match="not a checkpoint"):
         cocd.minimize(bowl, ONES, **PLAIN, checkpoint=path)
 
 
