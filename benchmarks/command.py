@@ -17,6 +17,7 @@ SUBJECTS = {
     "overhead": ("benchmarks.overhead", "a step beside the bare evaluations that it makes"),
     "gradients": ("benchmarks.gradients", "a gradient that is followed along a random walk"),
     "bases": ("benchmarks.bases", "AutoCoCD along axes and along a random basis"),
+    "policies": ("benchmarks.policies", "WASP and others on a robot, at equal episodes"),
     "mezo": ("benchmarks.mezo", "a step of MeZO beside the loop by which it is known"),
     "language-model": ("benchmarks.language_model", "a language model, layer by layer"),
     "unit-probes": ("benchmarks.unit_probes", "seconds to the paper's final score of CoCD"),
