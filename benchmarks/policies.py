@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -51,11 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    try:
-        import gymnasium  # noqa: F401
-        import mujoco  # noqa: F401
-    except ImportError as error:
-        raise Refused(f"{error}; install cocd[examples]") from None
+    for name in ("gymnasium", "mujoco"):
+        if find_spec(name) is None:
+            raise Refused(f"{name} is not installed; install cocd[examples]")
     episodes, rates = (QUICK_EPISODES, RATES[:1]) if args.quick else (EPISODES, RATES)
     rows = output.run(args, lambda report: policies(episodes=episodes, rates=rates, report=report))
     print("| method | lr | steps | episodes per step | return | at the start |")
