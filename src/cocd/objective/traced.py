@@ -271,16 +271,17 @@ class Objective(Generic[ValueT]):
         self._records_by_graph: dict[int, dict[str, Record]] = {}
         self._records = {name: self._first_choice(name) for name in self._names.values()}
 
-    def _can_follow(self) -> bool:
-        """Is a pass worth recording? In another mode a model that was given up may be."""
-        if self._engine not in (None, "incremental"):
-            return False
+    def _reconsider(self) -> None:
+        """In another mode a model that was given up may be followed."""
         if self._untraceable:
             modes = _modes(self.model)
             self._mode = self._mode or modes
             if self._mode != modes:
                 self._untraceable = ""
-        return not self._untraceable
+
+    def _can_follow(self) -> bool:
+        """Is a pass worth recording?"""
+        return self._engine in (None, "incremental") and not self._untraceable
 
     def _take(self, graph: Graph) -> None:
         """These are the calls of the model now."""

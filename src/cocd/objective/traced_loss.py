@@ -99,6 +99,7 @@ class TracedLoss(BoundLoss, Generic[ValueT]):
         """
         objective = self.objective
         objective._follow_model()
+        objective._reconsider()
         if not objective._can_follow():
             return self()
         with objective.accelerating():

@@ -122,3 +122,18 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = model.module
         else:
             return model
+
+
+def has_parameters(module: nn.Module) -> bool:
+    """Does a module or one below it have parameters?"""
+    if any(p is not None for p in module._parameters.values()):
+        return True
+    return bool(module._modules) and any(True for _ in module.parameters())
+
+
+def buffer_versions(module: nn.Module) -> list[int]:
+    """How often the buffers of a layer were written; batch norms do not read what they write."""
+    if not (module._buffers or module._modules):  # as most of them
+        return []
+    kept = (m for m in module.modules() if not isinstance(m, nn.modules.batchnorm._NormBase))
+    return [b._version for m in kept for b in m._buffers.values() if b is not None]

@@ -23,7 +23,7 @@ from .calls import CallKind, kind_of, twin
 from .dropout import dropout_noise
 from .graph import Known, Ref, Seen, tensors_of
 from .hidden_operations import HiddenOperations
-from .layers import LayerListener, keeps_together
+from .layers import LayerListener, buffer_versions, has_parameters, keeps_together
 from .same import gives, is_as_before, same, shares_memory
 
 T = TypeVar("T")
@@ -174,16 +174,16 @@ class Recording(TorchFunctionMode):
             return forward(module, *args, **kwargs)
 
         tensors = tensors_of((*args, *kwargs.values()))
-        if not (_has_parameters(module) or self._depends(tensors)):
+        if not (has_parameters(module) or self._depends(tensors)):
             self._refuse_stale(tensors)
             return execute()
         if vars(module).get("inplace", False) and args:
             return self._overwrite(
                 "call_module", type(module), module, args, kwargs, tensors, execute
             )
-        before = _buffer_versions(module)
+        before = buffer_versions(module)
         out = self._call("call_module", type(module), module, args, kwargs, tensors, execute)
-        if _buffer_versions(module) != before:  # each replay would begin where the last one ended
+        if buffer_versions(module) != before:  # each replay would begin where the last one ended
             self._refuse(f"{type(module).__name__} writes into its buffers")
         return out
 
@@ -401,17 +401,3 @@ class Recording(TorchFunctionMode):
                     self.values[position] = value.clone()
                     self._hold.append(value)
                     del self._given[key]
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    if any(p is not None for p in module._parameters.values()):
-        return True
-    return bool(module._modules) and any(True for _ in module.parameters())
-
-
-def _buffer_versions(module: nn.Module) -> list[int]:
-    """How often the buffers of a layer were written; batch norms do not read what they write."""
-    if not (module._buffers or module._modules):  # as most of them
-        return []
-    kept = (m for m in module.modules() if not isinstance(m, nn.modules.batchnorm._NormBase))
-    return [b._version for m in kept for b in m._buffers.values() if b is not None]
