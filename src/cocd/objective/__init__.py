@@ -4,8 +4,7 @@ incremental: follow what one weight changes through the layers (`graph`, `change
 batched: whole forward passes of many perturbed copies at once (`batched`).
 sequential: the closure itself, once per probe (`closure.sequential`).
 
-Public are `BoundLoss`, the protocol between optimizers and losses, and `ForwardedLoss`, for
-wrappers.
+Public: `BoundLoss`, the protocol between optimizers and losses, and `ForwardedLoss`, for wrappers.
 """
 
 from .protocol import BoundLoss, ForwardedLoss

@@ -26,7 +26,7 @@ def call_model(model: nn.Module, inputs: object, state: dict[str, Tensor] | None
 def _places(model: nn.Module, name: str) -> list[str]:
     """A name for each place that holds the same tensor.
 
-    Not for each name: of a module that is registered twice torch would restore the wrong tensor.
+    Not for each name: torch would restore the wrong tensor of a module registered twice.
     """
     found: dict[tuple[int, str], str] = {}
     owner, _, local = name.rpartition(".")
@@ -50,7 +50,7 @@ def batched_losses(
     Float64, on the CPU.
     """
     K = len(next(iter(stacks.values())))
-    # Buffers are written in train mode: every probe gets its own copy, which is thrown away.
+    # Train mode writes buffers: every probe gets its own copy, which is dropped.
     training = any(m.training for m in model.modules())
     buffers = {
         key: value.expand(K, *value.shape).clone()
@@ -62,6 +62,6 @@ def batched_losses(
         return loss_of(call_model(model, inputs, state))
 
     with quiet():
-        # vmap refuses a loss that is no tensor.
+        # vmap refuses a loss that is not a tensor.
         losses = cast(Tensor, vmap(loss, randomness="same")({**stacks, **buffers}))
     return losses.to(torch.float64).cpu().reshape(K)

@@ -1,4 +1,4 @@
-"""What a block of probes changes in one activation.
+"""The changes of one activation by a block of probes.
 
 K probes change an activation of the unperturbed pass, `base`. Often each of them touches one
 unit or channel alone; then only that slab is kept, and everything outside it equals `base`.
@@ -37,10 +37,10 @@ class Change:
     shape ``(K, *base.shape)`` with `width` in the place of ``base.shape[dim]``. If all probes
     touch the same slab, `starts` has one entry.
 
-    The changed values are stored, or their difference from `base`, or the two factors of that
-    difference (one number per sample, one per unit), whichever the operation that made them gave;
-    the others are derived. Linear operations keep differences differences, so that what is small
-    is not the difference of two large numbers without need.
+    Stored are the changed values, or their difference from `base`, or the two factors of that
+    difference (one number per sample, one per unit), whichever the operation returned; the others
+    are derived. Linear operations map differences to differences, so a small change is not computed
+    as the difference of two large numbers.
     """
 
     base: Tensor
@@ -59,22 +59,22 @@ class Change:
 
     @property
     def is_single(self) -> bool:
-        """All probes touch the same slab."""
+        """Whether all probes touch the same slab."""
         return len(self.starts) == 1
 
     @property
     def stored(self) -> Tensor:
-        """Values where they are stored, otherwise differences."""
+        """Values if stored, otherwise differences."""
         return self.values if self.values is not None else self.delta()
 
     @property
     def numbers(self) -> int:
-        """How many numbers a probe has changed here."""
+        """The number of elements that a probe changes here."""
         whole = self.base.numel()
         return whole if self.dim is None else whole // self.base.shape[self.dim] * self.width
 
     def base_part(self) -> Tensor:
-        """What `base` holds where the change is, broadcastable against the stored tensors."""
+        """The part of `base` at the change, broadcastable against the stored tensors."""
         return self.restrict(self.base)
 
     def restrict(self, like: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Change:
         return self.difference + self.base_part()  # in this order: the sum lies as the first does
 
     def delta(self) -> Tensor:
-        """What was added to `base`."""
+        """The difference from `base`."""
         if self.difference is not None:
             return self.difference
         if self.factors is not None:

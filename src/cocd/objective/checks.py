@@ -1,4 +1,4 @@
-"""How much of a disagreement with the closure rounding can explain."""
+"""The part of a disagreement with the closure that rounding can explain."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch.utils._pytree import tree_leaves
 from ..parts.evaluation import scalar
 from .protocol import LossValue
 
-# Steps after which an engine is held against the model again. A prime, so that sweeps of a round
-# number of steps come by with other tensors.
+# Steps between two checks of an engine against the model. A prime, so that sweeps with a round
+# number of steps do not always check the same tensors.
 RECHECK = 61
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, in short."""
+    """The message of an exception, shortened."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def disagreement(once: LossValue, again: LossValue) -> str:
-    """What is wrong with the same evaluation made twice, or nothing."""
+    """The difference between two evaluations at one point, or nothing."""
     here, there = scalar(once), scalar(again)
     dtype = again.dtype if isinstance(again, Tensor) else torch.float64
     if here == there or (here != here and there != there):  # infinite, or both NaN
@@ -35,16 +35,16 @@ def disagreement(once: LossValue, again: LossValue) -> str:
 
 
 def magnitude(output: object, summed: bool) -> float:
-    """How large outputs are: losses near zero are differences of these, and rounded as such."""
+    """The size of outputs: losses near zero are differences of these, and rounded accordingly."""
     tensors = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.numel()]
     largest = max((float(t.abs().max()) for t in tensors), default=0.0)
     return largest * len(tensors[0].reshape(-1)) if summed else largest
 
 
 def noise(evaluate: Callable[[], float], loss: float, parameters: Iterable[Tensor]) -> float:
-    """How far the closure's loss goes when all weights move by rounding alone.
+    """The change of the closure's loss when all weights move only by rounding.
 
-    Layers that divide by a small deviation amplify it beyond any bound that could be given.
+    Layers that divide by a small deviation amplify it beyond any fixed bound.
     """
     weights = [p.detach() for p in parameters]
     saved, worst = [w.clone() for w in weights], 0.0

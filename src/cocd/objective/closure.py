@@ -29,7 +29,7 @@ class ClosureLoss(BoundLoss):
         return self._closure()
 
     def modules(self) -> Iterable[nn.Module] | None:
-        """The module that is itself the closure; of any other it is not known."""
+        """The module if it is itself the closure; otherwise unknown."""
         return (self._closure,) if isinstance(self._closure, nn.Module) else None
 
     def prepare(self, rewind: Callable[[], None]) -> LossValue:
@@ -66,9 +66,9 @@ class ClosureLoss(BoundLoss):
 
 
 def bound(closure: Closure) -> BoundLoss:
-    """The closure as a `BoundLoss`, which it may be already.
+    """The closure as a `BoundLoss`, if it is not one already.
 
-    By inheritance, not by the names of its attributes: those of a module are its layers.
+    Decided by inheritance, not by attribute names: a module's attributes are its layers.
     """
     known = BoundLoss in type(closure).__mro__
     return closure if known else ClosureLoss(closure)  # type: ignore[return-value]
@@ -116,7 +116,7 @@ def sequential(
 def check_radius(
     saved: Tensor, plus: Tensor, minus: Tensor, eps: float, difference: Difference
 ) -> None:
-    """Warn where adding the radius changes nothing."""
+    """Warn if adding the radius changes nothing."""
     if difference != "backward" and not bool((plus == saved).any()):
         return  # as nearly always
     above, below = plus == saved, minus == saved

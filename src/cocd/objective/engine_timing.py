@@ -1,4 +1,4 @@
-"""Is an engine worth it? A probe's time beside that of an evaluation of the closure."""
+"""Whether an engine pays: the time of a probe against an evaluation of the closure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from math import inf
 
 from torch import Tensor
 
-# Before that many probes that have taken that long there is too little to tell from, or to gain.
+# With fewer probes, or less time, there is too little to compare, or to gain.
 _PROBES, _SECONDS = 32, 0.02
 
 
 @dataclass
 class EngineTiming:
-    """The fastest probe and the fastest evaluation that were seen; decided on once.
+    """The fastest probe and the fastest evaluation seen; the decision is made once.
 
-    What is measured is the processor's time of this thread, in which others on the machine have no
-    part; of other devices the time on the clock.
+    Measures processor time of this thread, which other programs do not affect; on other devices,
+    wall time.
     """
 
     probes: int = 0
@@ -30,10 +30,10 @@ class EngineTiming:
 
     @contextmanager
     def probing(self, probes: int, tensor: Tensor) -> Iterator[None]:
-        """What is done inside answers so many probes."""
+        """The code inside answers this many probes."""
         started = now(tensor)
         yield
-        if self.decided or not probes:  # what was decided on stays as it was
+        if self.decided or not probes:  # the decision stays
             return
         spent = now(tensor) - started
         self.probes += probes
@@ -42,7 +42,7 @@ class EngineTiming:
 
     @contextmanager
     def evaluating(self, count: int, tensor: Tensor) -> Iterator[None]:
-        """What is done inside calls the closure so many times."""
+        """The code inside calls the closure this many times."""
         started = now(tensor)
         yield
         if not self.decided:
@@ -50,16 +50,16 @@ class EngineTiming:
 
     @property
     def is_due(self) -> bool:
-        """Is there enough to decide on?"""
+        """Whether there is enough data to decide."""
         return not self.decided and self.probes >= _PROBES and self.seconds >= _SECONDS
 
     @property
     def gain(self) -> float | None:
-        """How many probes the time of an evaluation holds; None before both are known."""
+        """Time of an evaluation over time of a probe; None before both are known."""
         known = 0 < self.probe < inf and 0 < self.evaluation < inf
         return self.evaluation / self.probe if known else None
 
 
 def now(tensor: Tensor) -> float:
-    """The seconds that count where this tensor lives."""
+    """The relevant clock for this tensor's device."""
     return time.thread_time() if tensor.is_cpu else time.perf_counter()

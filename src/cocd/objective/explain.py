@@ -1,4 +1,4 @@
-"""A table of who probes what, and what that is worth."""
+"""A table of the engine of each parameter, and its gain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = {
 
 
 class Row(NamedTuple):
-    """What there is to say about one parameter, or about those of a group."""
+    """The entries for one parameter, or for a group."""
 
     parameter: str
     size: str
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 def table(objective: Objective) -> str:
-    """One row a parameter; where there are many, one for all that differ in their layer alone."""
+    """One row per parameter, or per group of parameters that differ only in their layer."""
     sizes = {name: p.numel() for name, p in objective.model.named_parameters()}
     notes: dict[str, int] = {}
     rows = [_row(name, sizes[name], r, notes) for name, r in objective._records.items()]
@@ -79,7 +79,7 @@ def _row(name: str, size: int, record: Record, notes: dict[str, int]) -> Row:
 
 
 def _grouped(rows: list[Row]) -> list[Row]:
-    """Parameters that differ in the numbers of their layers alone share a row."""
+    """Parameters that differ only in layer numbers share a row."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((_NUMBER.sub("*", row.parameter), *row[1:4]), []).append(row)
@@ -96,5 +96,5 @@ def _merged(name: str, rows: list[Row]) -> Row:
 
 
 def _cut(text: str, width: int) -> str:
-    """The end of a text that is too long, which says more than its beginning."""
+    """The end of a text that is too long; it says more than the beginning."""
     return text if len(text) <= width else f"..{text[len(text) - width + 2 :]}"

@@ -1,8 +1,8 @@
-"""How the loss changes when the output does, formed from what changed.
+"""The change of a loss, computed from the change of the output.
 
-Subtracting two means loses what the probes differ by in the rounding of the means. Here the
-difference is taken sample by sample and summed in float64; for squared error and cross-entropy it
-is even formed without subtracting losses at all.
+Subtracting two means loses the difference between probes in the rounding of the means. So
+differences are taken per sample and summed in float64. For squared error and cross-entropy no
+losses are subtracted at all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FUNCTIONS: dict[object, Callable[..., _Loss]] = {
 
 
 def known(loss_fn: object) -> _Loss | None:
-    """The standard loss that `loss_fn` is, as a module, or None."""
+    """`loss_fn` as a module, if it is a standard loss, else None."""
     options: dict[str, object] = {}
     if isinstance(loss_fn, partial) and not loss_fn.args:
         options, loss_fn = dict(loss_fn.keywords), loss_fn.func

@@ -1,4 +1,4 @@
-"""How many bytes of tensors a computation holds at most."""
+"""The peak number of bytes in a computation's tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .registry import Args, Function, Kwargs
 
 
 class PeakMemory(TorchDispatchMode):
-    """While entered, counts the bytes of new tensors that are alive; `peak` is the most of them.
+    """While entered, counts the bytes of live new tensors; `peak` is their maximum.
 
     >>> import torch
     >>> with PeakMemory() as held:

@@ -1,4 +1,4 @@
-"""Losses at points that differ in all parameters, as random directions give them, many at once."""
+"""Losses at points that differ in all parameters (random directions), many at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RADIUS = 0.1  # at least, root mean square: a small one would leave little but 
 
 
 def at_once(closure: TracedLoss, tensors: list[Tensor]) -> int:
-    """How many points can be taken at a time; 0 where one after the other is as good."""
+    """How many points to take at a time; 0 if one after the other is as fast."""
     objective = closure.objective
     objective._follow_model()
     if not objective._stackable or objective._engine == "sequential":
@@ -60,10 +60,10 @@ def losses_at(
 ) -> tuple[float, list[float] | None]:
     """The losses with the `tensors` as they stand in each layer of their `stacks`.
 
-    `first` asks the closure itself for the loss at the first of these points. That comes last, so
-    that a forward that leaves something behind leaves what it always does; the answer has it in
-    front. If the others cannot be had, or are not what the closure gives, they are None, and points
-    are taken one by one from now on.
+    `first` asks the closure for the loss at the first of these points. It runs last, so that a
+    forward with side effects leaves its usual state; its loss comes first in the answer. If the
+    others fail or disagree with the closure, they are None, and points are evaluated one by one
+    from now on.
     """
     objective = closure.objective
     due = objective._stacks % RECHECK == 0
@@ -74,7 +74,7 @@ def losses_at(
         others = _stacked(closure, evaluate, tensors, far) if due else []
     except Warning:  # the user's filters made an error of it
         raise
-    except Exception as error:  # whatever vmap does not expect
+    except Exception as error:  # anything that vmap does not support
         problem = first_line(error)
     evaluate.rewind()
     loss = first()
@@ -119,8 +119,8 @@ def _stacked(
 def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
     """The loss where nothing but `tensors` has moved since the step's first evaluation.
 
-    That first one is recorded; of the others only what depends on the tensors is computed. Now
-    and then the closure is asked, too.
+    The first evaluation is recorded; later ones compute only what depends on the tensors. Now and
+    then the closure checks them.
     """
     objective = closure.objective
     names = [objective._names[id(t)] for t in tensors if id(t) in objective._names]
@@ -161,7 +161,7 @@ def moved(closure: TracedLoss, tensors: list[Tensor], rewind: Callable[[], None]
 
 
 def _pays(objective: Objective, names: tuple[str, ...]) -> bool:
-    """Where that is not known yet, one pass will tell."""
+    """If unknown, one pass decides."""
     if names not in objective._suffix_pays:
         if objective.graph is None:
             return True
@@ -201,7 +201,7 @@ def _closure_at(
 def _problem(
     closure: TracedLoss, evaluate: Evaluations, pairs: list[tuple[float, float]], span: float
 ) -> str:
-    """What is wrong with the losses that were found beside the closure's, or nothing."""
+    """The disagreement of these losses with the closure's, or nothing."""
     like = evaluate.first
     dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else torch.float64
     unit = max(torch.finfo(dtype).eps, 1e-11)  # float64 can spare some

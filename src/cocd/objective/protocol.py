@@ -1,8 +1,8 @@
-"""What an optimizer may ask of a loss that is bound to a batch.
+"""The protocol between an optimizer and a loss that is bound to a batch.
 
 An ordinary closure becomes one of these through `closure.bound`; `cocd.trace` and
-`cocd.distributed.Shard` make others. A class of your own inherits `BoundLoss`, or `ForwardedLoss`
-where it wraps another.
+`cocd.distributed.Shard` make others. Inherit from `BoundLoss` to write your own, or from
+`ForwardedLoss` to wrap another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Differences(NamedTuple):
     """Differences of the loss for some coordinates, float64 on the CPU; NaN where one failed.
 
     `first` is f(x + h) - f(x - h), f(x + h) - f(x) or f(x) - f(x - h); `second` is
-    f(x + h) - 2 f(x) + f(x - h) and comes with central differences alone.
+    f(x + h) - 2 f(x) + f(x - h), with central differences only.
     """
 
     first: Tensor
@@ -55,9 +55,9 @@ def evaluations_per_coordinate(difference: Difference) -> int:
 
 
 class BoundLoss(Protocol):
-    """A loss on one batch, which a step may call, and ask for many losses at once.
+    """A loss on one batch, which can evaluate many losses at once.
 
-    What it answers without calling the closure it counts by ``evaluate.charge``.
+    Evaluations without a call of the closure are counted with ``evaluate.charge``.
     """
 
     @abstractmethod
@@ -66,23 +66,23 @@ class BoundLoss(Protocol):
 
     @abstractmethod
     def modules(self) -> Iterable[nn.Module] | None:
-        """The modules whose buffers an evaluation may change; None where that is not known."""
+        """The modules whose buffers an evaluation may change; None if unknown."""
 
     @abstractmethod
     def prepare(self, rewind: Callable[[], None]) -> LossValue:
-        """The loss at the unperturbed point; what later probes need may be kept.
+        """The loss at the unperturbed point; may keep what later probes need.
 
-        `rewind` restores random numbers and buffers, for those who evaluate more than once.
+        `rewind` restores random numbers and buffers, for losses that evaluate more than once.
         """
 
     @abstractmethod
     def quickly(self) -> LossValue:
-        """The loss once more, at parameters that have moved since `prepare`, by any means."""
+        """The loss at the current parameters, moved since `prepare`, computed in any way."""
 
     def moved(self, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
-        """The loss once more, where nothing but `tensors` has moved since the step's first one.
+        """The loss at a point where only `tensors` have moved since the step's first evaluation.
 
-        In place, or where they are read. What does not depend on them need not be computed again.
+        They moved in place, or where they are read. Only what depends on them must be recomputed.
         """
         return self()
 
@@ -109,7 +109,7 @@ class BoundLoss(Protocol):
 
     @abstractmethod
     def points_at_once(self, tensors: list[Tensor]) -> int:
-        """How many points that differ in all `tensors` are best taken at a time; 0 for one."""
+        """How many points that differ in all `tensors` to evaluate at a time; 0 for one."""
 
     @abstractmethod
     def losses_at(
@@ -121,8 +121,8 @@ class BoundLoss(Protocol):
     ) -> tuple[float, list[float] | None]:
         """The losses with the `tensors` as they stand in each layer of their `stacks`.
 
-        `first` evaluates the first of these points by the closure. Returns that, and all the
-        losses, or None where they cannot be had at once.
+        `first` evaluates the first of these points by the closure. Returns that loss, and all the
+        losses, or None if they cannot be evaluated at once.
         """
 
     def directional_losses(
@@ -133,21 +133,21 @@ class BoundLoss(Protocol):
     ) -> list[float]:
         """A step's `count` losses along directions.
 
-        `evaluate_some` evaluates those whose numbers are asked for, and gives NaN for the others.
+        `evaluate_some` evaluates those with the given numbers, and returns NaN for the others.
         """
         return evaluate_some(range(count))
 
     def is_shared(self) -> bool:
-        """Whether other processes evaluate a part of it."""
+        """Whether other processes share the evaluations."""
         return False
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of what `prepare` kept."""
+        """Release what `prepare` kept."""
 
 
 class ForwardedLoss(BoundLoss):
-    """Another loss, passed on whole: for wrappers, which override what they change."""
+    """Forwards everything to another loss; wrappers override what they change."""
 
     def __init__(self, inner: BoundLoss) -> None:
         self.inner = inner
