@@ -16,17 +16,17 @@ from ..parts.probe import probe
 
 
 class Error(NamedTuple):
-    """The distance of an estimate from the finite-difference gradient, and what bounds it.
+    """The distance of an estimate from the finite-difference gradient, and its bounds.
 
     Attributes:
         measured: ||g_t - FD gradient at x_t||, x_t being where the last block was probed.
         gradient: the norm of that FD gradient.
         bound: `theory.error_bound` for this n, B, L and delta.
         euclidean_bound: `theory.euclidean_error_bound`, which is sharper.
-        L: what was passed, or else the largest quotient that the tracker saw.
+        L: the given one, or else the largest quotient that the tracker saw.
         delta: the longest step since the oldest estimate in use was made.
-        evaluations: what the measurement cost; in `Coherence.evaluations`, not in the optimizer's.
-        caveats: what keeps the bound from being one, a sentence each; empty if nothing does.
+        evaluations: cost of the measurement, counted in `Coherence.evaluations`.
+        caveats: conditions of the bound that do not hold, one sentence each.
     """
 
     measured: float

@@ -1,4 +1,4 @@
-"""`ShardedLoss`: what ranks exchange in a step, and what can be wrong with it."""
+"""`ShardedLoss`: the exchange between ranks in a step, and its failures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _cut(requests: list[Request], mine: range) -> Iterator[Request]:
 class ShardedLoss(ForwardedLoss):
     """A loss of which each rank evaluates a part: of a step's differences, and of directions.
 
-    What all ranks ask alike, such as the loss at a trial point, each evaluates by itself.
+    Losses that all ranks need, such as at a trial point, each rank evaluates itself.
     """
 
     def __init__(self, shard: Shard, inner: BoundLoss) -> None:
@@ -60,7 +60,7 @@ class ShardedLoss(ForwardedLoss):
             self._begin(rewind)
             value = self.inner.prepare(rewind)
             self._loss = scalar(value)
-        if not isfinite(self._loss):  # there will be no probes, but are all of this opinion?
+        if not isfinite(self._loss):  # there will be no probes; do all ranks agree?
             self._exchange(torch.zeros(0, 1, dtype=torch.float64), 0)
         return value
 
@@ -143,7 +143,7 @@ class ShardedLoss(ForwardedLoss):
 
     @contextmanager
     def _telling_of_failure(self) -> Iterator[None]:
-        """What is raised here is told to the other ranks, which wait for this one's slice."""
+        """Report errors raised inside to the other ranks, which wait for this one's slice."""
         try:
             yield
         except BaseException as error:
@@ -180,7 +180,7 @@ class ShardedLoss(ForwardedLoss):
             )
 
     def _tell_losses_apart(self, headers: list[Header], odd: int, usual: int) -> None:
-        """The losses differ: is it the state that does, or the batch?"""
+        """The losses differ: find out whether the states or the batches do."""
         there, here = (
             struct.unpack("<d", struct.pack("<q", headers[rank].loss))[0] for rank in (odd, usual)
         )

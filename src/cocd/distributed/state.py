@@ -1,4 +1,4 @@
-"""Are all ranks in the same state? Checksums, and who is the odd one."""
+"""Checksums of the ranks' states, and which rank differs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def state(optimizer: ZerothOrder, modules: Iterable[nn.Module] | None) -> tuple[
 
 
 def digest(tree: object) -> int:
-    """64 bits that stand for numbers, texts and tensors, and lists and dictionaries of them.
+    """A 64-bit digest of numbers, texts and tensors, and lists and dictionaries of them.
 
     >>> digest([1.0, {"a": "b"}]) == digest([1.0, {"a": "b"}])
     True
@@ -68,7 +68,7 @@ def _add(total: blake2b, tree: object) -> None:
 
 
 def odd_one(values: Sequence[Hashable]) -> tuple[int, int] | None:
-    """The first rank that is not as most of them are, and one that is; None if all agree.
+    """The first rank that differs from the majority, and one of the majority; None if all agree.
 
     >>> odd_one([5, 5, 7]), odd_one([7, 5, 5]), odd_one([5, 7]), odd_one([5, 5])
     ((2, 0), (0, 1), (1, 0), None)

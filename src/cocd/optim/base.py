@@ -1,4 +1,4 @@
-"""What all zeroth-order optimizers here share: groups, counting, isolation, saving."""
+"""The base of all zeroth-order optimizers here: groups, counting, isolation, saving."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ZerothOrder(Optimizer):
     evaluate pairs f(x_t + eps u), f(x_t - eps u) instead and return the mean of these, which is
     f(x_t) to second order in eps and costs no evaluation. Records of trainers call it `loss`.
 
-    `evaluations` counts the calls of the objective, those of failed steps included; `checks`
-    those made once to see whether the closure is what it seems. `skipped` counts
-    estimates that were not stored because a loss was not finite.
+    `evaluations` counts the calls of the objective, failed steps included. `checks` counts those
+    that check the closure once. `skipped` counts estimates that were not stored because a loss was
+    not finite.
     """
 
     _whole: tuple[str, ...] = (
@@ -174,7 +174,7 @@ class ZerothOrder(Optimizer):
     # --- evaluations --------------------------------------------------------------------------
 
     def next_evaluations(self) -> int:
-        """How many evaluations the next step will make."""
+        """The number of evaluations of the next step."""
         raise NotImplementedError
 
     def _evaluating(
@@ -197,7 +197,7 @@ class ZerothOrder(Optimizer):
         self.evaluations += calls
 
     def _look_at_closure(self, evaluate: Evaluations, loss: float | None, changed: bool) -> None:
-        """Is the closure what it seems? Looked at once, after some evaluations, before a move.
+        """Check the closure once, after some evaluations, before a move.
 
         `loss` is that at x_t, if it has been evaluated; `changed`: some probe differed from others.
         """
@@ -219,7 +219,7 @@ class ZerothOrder(Optimizer):
         self.checks += calls
 
     def _report_nonfinite(self, count: int, what: str) -> None:
-        """`count` estimates are unusable: raise, or count them and say so once."""
+        """`count` estimates are unusable: raise, or count them and warn once."""
         if not count:
             return
         if self.nonfinite == "raise":
@@ -236,7 +236,7 @@ class ZerothOrder(Optimizer):
     # --- saving -------------------------------------------------------------------------------
 
     def _snapshot(self) -> State:
-        """All that a resumed run needs, copied: numbers, strings, lists and tensors."""
+        """Everything a resumed run needs, copied: numbers, strings, lists and tensors."""
         return {
             "version": _VERSION,
             "method": self._name,
@@ -284,7 +284,7 @@ class ZerothOrder(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Continue where a saved run stopped; a state that does not fit is refused whole."""
+        """Resume a saved run; a state that does not fit is refused and changes nothing."""
         saved = state_dict.get("state", {}).get(_KEY)
         if saved is None:
             raise ValueError("state_dict has no state of a cocd optimizer; was another one saved?")

@@ -84,23 +84,23 @@ class CoordinateMethod(ZerothOrder):
         check_budgets(self.compute_budget, m, self._schedule.size)
 
     def _new_schedule(self, layout: Layout) -> Schedule:
-        """The schedule that was given, at its beginning; what was passed is left alone."""
+        """A copy of the given schedule, at its start; the given one stays unchanged."""
         schedule = copy.deepcopy(self._template)
         schedule.grow(layout.sizes)
         return schedule
 
     @property
     def schedule(self) -> Schedule:
-        """The order in which coordinates are probed; its `count` says how far it has come."""
+        """The order in which coordinates are probed; `count` is its position."""
         return self._schedule
 
     @property
     def memory_budget(self) -> int:
-        """The paper's m: how many estimates are remembered."""
+        """The paper's m, the number of remembered estimates."""
         return self._memory.m
 
     def estimate(self) -> Tensor:
-        """The gradient estimate as it is remembered, dense and flat.
+        """The remembered gradient estimate, dense and flat.
 
         Zero where nothing is remembered; parameters in order, each row-major.
         """
@@ -124,7 +124,7 @@ class CoordinateMethod(ZerothOrder):
         return flat
 
     def next_evaluations(self) -> int:
-        """How many evaluations the next step will make: one, and those of the block's probes."""
+        """The number of evaluations of the next step: one, plus the block's probes."""
         self._follow()
         budget = self._budget()
         block = self._memory.block(self._prepared(budget), budget)
@@ -132,7 +132,7 @@ class CoordinateMethod(ZerothOrder):
         return 1 + evaluations_per_coordinate(self.difference) * sum(map(len, moving))
 
     def reset(self, estimate: Tensor | Iterable[Tensor] | None = None) -> None:
-        """Forget what is remembered and begin the order anew; parameters and counts stay.
+        """Forget the memory and restart the order; parameters and counts stay.
 
         `estimate` is remembered instead: flat as `estimate()` gives it, or one tensor for each
         parameter. A memory of m < n takes the coordinates that come last in the order.
@@ -191,7 +191,7 @@ class CoordinateMethod(ZerothOrder):
     # --- one step ------------------------------------------------------------------------------
 
     def _refresh(self, evaluate: Evaluations) -> None:
-        """Decay what is remembered and overwrite the scheduled block with fresh differences."""
+        """Decay the memory and overwrite the scheduled block with fresh differences."""
         options = self._groups_by_tensor()
         self._follow()
         B = self._budget()
@@ -206,7 +206,7 @@ class CoordinateMethod(ZerothOrder):
             self.difference,
         )
         self._look_at_closure(evaluate, loss, bool(fresh.first.any()))
-        evaluate.interrupts.deliver()  # the last moment at which nothing has changed
+        evaluate.interrupts.deliver()  # nothing has changed so far
         finite = self._quarantine(block, fresh.first)
 
         for observe in self._observers:
@@ -228,13 +228,13 @@ class CoordinateMethod(ZerothOrder):
         return self._schedule.prepared(budget, weights, slopes)
 
     def _budget(self) -> int:
-        """B, which may have been changed between two steps."""
+        """B, which may change between two steps."""
         B = check_count("compute_budget", self.compute_budget)
         check_budgets(B, self._memory.budget, self._schedule.size)
         return B
 
     def _quarantine(self, block: list[Segment], fresh: Tensor) -> bool:
-        """NaN and infinite estimates, and those that overflow in the buffer, are counted."""
+        """Count NaN and infinite estimates, and those that overflow in the buffer."""
         largest = self._memory.largest
         if all(-largest <= value <= largest for value in fresh.tolist()):  # as nearly always
             return True
@@ -260,7 +260,7 @@ class CoordinateMethod(ZerothOrder):
             self._follow()
 
     def _follow(self) -> None:
-        """Take in parameters that are new or no longer frozen; notice those that were replaced."""
+        """Add parameters that are new or no longer frozen; notice replaced ones."""
         assert self._layout is not None
         layout = self._layout
         self._bases(self._trainable())  # which may refuse, before anything has changed

@@ -1,4 +1,4 @@
-"""One step's evaluations of the objective, each from the same state of the world.
+"""One step's evaluations of the objective, each from the same state.
 
 Every evaluation of a step sees the same random numbers and the same module buffers, and the step
 as a whole advances both as its first evaluation did: 2B + 1 evaluations look like one from

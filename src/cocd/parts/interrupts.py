@@ -1,4 +1,4 @@
-"""Ctrl-C arrives while the objective runs, or waits: never between two halves of a change."""
+"""Ctrl-C arrives while the objective runs, or waits: never in the middle of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered: the estimates of the m coordinates refreshed last, decayed as they age."""
+"""The memory: estimates of the m coordinates refreshed last, decayed with age."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Memory:
             new = fresh[position : position + len(segment.part)]
             if not finite:
                 new = new.to(values)
-                # In a ring the slot held another coordinate's estimate, which has had its time.
+                # In a ring the slot held another coordinate's estimate, which has expired.
                 old = values if self.dense else torch.zeros_like(values)
                 new = torch.where(new.isfinite(), new, old)
             values.copy_(new)
@@ -106,7 +106,7 @@ class Memory:
         self.write(segments, torch.cat([flat[start:stop] for start, stop in stretches]))
 
     def read(self, segments: Iterable[Segment]) -> Tensor:
-        """The estimates of a block as they are remembered, on the CPU in double precision."""
+        """The remembered estimates of a block, on the CPU in double precision."""
         segments = list(segments)
         if len(self.buffers) == 1:
             return self.buffers[0][_slots(segments)].double().cpu()
@@ -134,7 +134,7 @@ class Memory:
         return sorted(segments, key=lambda s: s.part) if schedule.ascending else segments
 
     def remembered(self, schedule: Schedule) -> list[Segment]:
-        """All that is remembered (in a dense memory also what is still zero)."""
+        """All remembered estimates (in a dense memory also those that are still zero)."""
         if self.dense:
             return self._own_places([(0, self.layout.n)])
         return self._oldest_first(schedule)
@@ -184,7 +184,7 @@ class Memory:
     # --- growth -------------------------------------------------------------------------------
 
     def grow(self, tensors: list[Tensor], schedule: Schedule) -> None:
-        """New tensors join the sweep at its end; nothing remembered is lost.
+        """New tensors join at the end of the sweep; no estimate is lost.
 
         The estimates are laid anew: in their own places where every coordinate has one, otherwise
         so that the last of each kind lies just before the slot that is written next.

@@ -23,8 +23,8 @@ def probe(
 ) -> tuple[float, Differences]:
     """f(x_t), and the quotients of differences (eq. 3) for a block of coordinates at x_t.
 
-    What is evaluated is decided here; nothing is changed. A tensor that no longer requires grad
-    is left alone: its coordinates cost nothing and come out as NaN.
+    Changes nothing. A tensor that no longer requires grad is not probed: its coordinates cost
+    nothing and come out as NaN.
     """
     loss = evaluate(prepare=True)
     if not isfinite(loss):

@@ -25,7 +25,7 @@ def _number(name: str, value: object, what: str) -> float:
 
 
 def check_group(group: Group) -> None:
-    """Refuse options of a parameter group that no step could be made with."""
+    """Refuse options of a parameter group that no step could use."""
     for name in ("lr", "weight_decay", "l2"):
         if name in group:
             what = "a finite number that is not negative"
@@ -80,7 +80,7 @@ def check_budgets(compute: int, memory: int | None, n: int) -> None:
 
 
 def default_budget(n: int, memory: int | None) -> int:
-    """Coordinates a step where nothing is said: a hundredth of all, at least 64.
+    """The default B: n / 100, at least 64.
 
     >>> [default_budget(n, None) for n in (10, 1_000, 12_727, 270_000)]
     [10, 64, 127, 2700]
