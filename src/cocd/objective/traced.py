@@ -91,7 +91,8 @@ def trace(
         engine: "incremental", "batched" or "sequential" for all parameters; None chooses the
             fastest applicable one for each.
         memory_limit: bytes that the probes evaluated at once may hold together, in addition to the
-            closure's own memory; None chooses for speed, at most 256 MiB.
+            closure's own memory; at least two probes, the ends of a central difference, are. None
+            chooses for speed, at most 256 MiB.
         accelerate: use fused loops if numba is installed; False for plain tensor operations.
 
     >>> import torch, cocd
