@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -76,7 +76,7 @@ def policies(
         report(f"policies: {name}", done / len(METHODS))
         tried = []
         for lr in rates:
-            learnt = learn(partial(build, lr=lr), episodes)
+            learnt = learn(build, lr, episodes)
             tried.append((mean_return(learnt[0], CHOSEN_ON), lr, learnt))
         _, lr, (weights, steps, made) = max(tried, key=lambda one: one[0])
         rows.append(
@@ -94,10 +94,10 @@ def policies(
     return rows
 
 
-def learn(build: Callable[[list[Tensor]], Any], episodes: int) -> tuple[Tensor, int, int]:
+def learn(build: Build, lr: float, episodes: int) -> tuple[Tensor, int, int]:
     """The weights after so many episodes, the steps taken, and the episodes really made."""
     weights = torch.zeros(SHAPE, dtype=torch.float64, requires_grad=True)
-    optimizer, steps = build([weights]), 0
+    optimizer, steps = build([weights], lr), 0
     while optimizer.evaluations < episodes:
         optimizer.step(lambda: -episode(weights, TRAINED))
         steps += 1

@@ -21,5 +21,5 @@ def test_every_method_spends_the_episodes():
 
 def test_finite_differences_learn_to_swim():
     build = policies.METHODS["finite differences"]
-    weights, _, _ = policies.learn(lambda p: build(p, 0.003), 51)
+    weights, _, _ = policies.learn(build, 0.003, 51)
     assert policies.episode(weights, 0) > policies.episode(torch.zeros(policies.SHAPE), 0)
