@@ -18,7 +18,7 @@ ABOUT = "sparse coordinate differences (DeepZero), CoCD in their place, random, 
 TASKS = ("cifar10-small",)
 EPOCHS = 10
 EVALUATIONS = 30_000  # of an epoch
-TRIED = 2  # epochs of a run that chooses a rate
+TRIED = 1  # epochs of a run that chooses a rate
 
 MASK = 1308  # coordinates that a sparsity of 0.9 leaves; biases and BatchNorm are kept whole
 ALL = 11_910
@@ -43,9 +43,9 @@ MASKED: dict[str, Setting] = {"sparsity": 0.9, "ratios": "zo-grasp", "directions
 # The rates that are tried; the one in front is used on test rows.
 RATES: dict[str, tuple[float, ...]] = {
     "sparse": (0.1, 0.03, 0.3),
-    "memory on the mask": (0.03, 0.01, 0.1),
-    "memory on all": (0.1, 0.03, 0.3),
-    "random": (1.0, 0.3, 3.0),
+    "memory on the mask": (0.01, 0.003, 0.03, 0.1),
+    "memory on all": (0.01, 0.003, 0.03, 0.1, 0.3),
+    "random": (0.1, 0.03, 0.3, 1.0),
 }
 
 # label: the entry of `RATES`, whether masks are redrawn, and what else is its own

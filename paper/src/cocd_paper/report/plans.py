@@ -275,5 +275,8 @@ PLANS = {
         "Error bound", "The error of the estimate over B, beside the theorem's bound.", error_bound
     ),
     "tune": Plan("Tuning", "Settings tried on validation rows.", tune),
+    "deepzero": Plan(
+        "DeepZero", "Sparse coordinate differences, and CoCD in their place.", generic
+    ),
     "adaptive": Plan("Adaptive", "AutoCoCD, which finds its own step lengths.", adaptive),
 }
