@@ -9,6 +9,9 @@ BENCH_ARGS ?= engines
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
+READY_FOR_DEMO := $(VENV)/.ready-for-demo
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	echo "cocd needs Python 3.10 or newer and '$(PYTHON)' is not: name one with PYTHON=..." >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs bench clean
@@ -17,7 +20,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' Makefile
 	@echo "Options: PYTHON=python3.12  PYTEST_ARGS='-k cli -x'  DEMO_ARGS='--seed 1'  BENCH_ARGS=..."
 
-demo: $(READY) ## install, then train a small network on handwritten digits with and without gradients
+demo: $(READY_FOR_DEMO) ## install, then train a small network on handwritten digits with and without gradients
 	$(VENV)/bin/python examples/digits.py $(DEMO_ARGS)
 
 # Two workers on two cores: more threads in each of them would only get in each other's way.
@@ -35,13 +38,18 @@ docs: $(READY) ## install, then build the site into site/; a dead link or refere
 bench: $(READY) ## install, then run the benchmarks
 	$(VENV)/bin/python benchmarks $(BENCH_ARGS)
 
-# The stamp is written last, so an installation that was cut short is done again.
+# A stamp is written last, so an installation that was cut short is done again. The demo needs a
+# few packages only; what it installs is kept when the others join.
 $(READY): pyproject.toml paper/pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-		echo "cocd needs Python 3.10 or newer and '$(PYTHON)' is not: name one with PYTHON=..." >&2; \
-		exit 1; }
+	@$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) pip install --quiet -c constraints.txt -e '.[dev]' -e ./paper
+	@touch $@ $(READY_FOR_DEMO)
+
+$(READY_FOR_DEMO): pyproject.toml constraints.txt
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) pip install --quiet -c constraints.txt -e '.[demo,fast]'
 	@touch $@
 
 clean: ## remove the environment, the caches and the results of runs
