@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, SupportsFloat, TypeVar
 
 from torch import Tensor, nn
@@ -141,6 +142,10 @@ class BoundLoss(Protocol):
         """Whether other processes share the evaluations."""
         return False
 
+    def standing(self) -> AbstractContextManager[None]:
+        """While entered, the parameters hold what the model reads."""
+        return nullcontext()
+
     @abstractmethod
     def release(self) -> None:
         """Release what `prepare` kept."""
@@ -202,6 +207,9 @@ class ForwardedLoss(BoundLoss):
         evaluate_some: Callable[[Container[int]], list[float]],
     ) -> list[float]:
         return self.inner.directional_losses(evaluate, count, evaluate_some)
+
+    def standing(self) -> AbstractContextManager[None]:
+        return self.inner.standing()
 
     def is_shared(self) -> bool:
         return self.inner.is_shared()

@@ -40,6 +40,7 @@ class Coefficients(ForwardedLoss):
         super().__init__(inner)
         # Through `data`, which leaves no mark: a forward that writes parameters is told by marks.
         self._tensors, self._bases = [tensor.data for tensor in tensors], bases
+        self._standing = False
         self._probed: tuple[Tensor, Callable[[], None]] | None = None
 
     @contextmanager
@@ -68,31 +69,36 @@ class Coefficients(ForwardedLoss):
         return found
 
     @contextmanager
-    def _as_values(self) -> Iterator[None]:
+    def standing(self) -> Iterator[None]:
+        if self._standing:
+            yield
+            return
         z = [tensor.clone() for tensor in self._tensors]
         put(self._tensors, self._values())
+        self._standing = True
         try:
             yield
         finally:
+            self._standing = False
             put(self._tensors, z)
 
     def __call__(self) -> LossValue:
-        with self._as_values():
+        with self.standing():
             if self._probed is None:
                 return self.inner()
             tensor, rewind = self._probed
             return self.inner.moved([tensor], rewind)
 
     def prepare(self, rewind: Callable[[], None]) -> LossValue:
-        with self._as_values():
+        with self.standing():
             return self.inner.prepare(rewind)
 
     def quickly(self) -> LossValue:
-        with self._as_values():
+        with self.standing():
             return self.inner.quickly()
 
     def moved(self, tensors: list[Tensor], rewind: Callable[[], None]) -> LossValue:
-        with self._as_values():
+        with self.standing():
             return self.inner.moved(tensors, rewind)
 
     def block_differences(

@@ -92,7 +92,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         if not self.count:
             value = self._call_first(self.bound.prepare if prepare else None)
             if prepare:
-                self._buffers.parameters.keep()
+                with self.bound.standing():
+                    self._buffers.parameters.keep()
             return value
         return self.again()
 
@@ -122,7 +123,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def _call_first(self, prepare: Callable[[Callable[[], None]], LossValue] | None) -> float:
         try:
-            with ExitStack() as restored:  # what further evaluations write into parameters
+            # Restored is what further evaluations write into parameters.
+            with self.bound.standing(), ExitStack() as restored:
                 rewind = partial(self._begin_again, restored)
                 return self._first_value(partial(prepare, rewind) if prepare else self.closure)
         except RuntimeError as error:
@@ -241,7 +243,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def look_for_writes(self) -> None:
         """Did probes write parameters where that leaves no mark? All stand at x again."""
-        self._buffers.parameters.look()
+        with self.bound.standing():
+            self._buffers.parameters.look()
 
     def _rewinder(self) -> Callable[[], object]:
         more = self._buffers.any or self._random.has_devices
