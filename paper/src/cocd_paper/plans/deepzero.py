@@ -43,8 +43,8 @@ MASKED: dict[str, Setting] = {"sparsity": 0.9, "ratios": "zo-grasp", "directions
 # The rates that are tried; the one in front is used on test rows.
 RATES: dict[str, tuple[float, ...]] = {
     "sparse": (0.1, 0.03, 0.3),
-    "memory on the mask": (0.01, 0.003, 0.03, 0.1),
-    "memory on all": (0.01, 0.003, 0.03, 0.1, 0.3),
+    "memory on the mask": (0.03, 0.003, 0.01, 0.1),
+    "memory on all": (0.003, 0.01, 0.03, 0.1, 0.3),
     "random": (0.1, 0.03, 0.3, 1.0),
 }
 
@@ -86,6 +86,11 @@ def runs(task: str, seed: int, epochs: int) -> Iterator[Run]:
     yield Run(
         NAME, task, "auto", "AutoCoCD", {**COMMON, **automatic}, seed, epochs,
         EVALUATIONS // 100, group="methods",
+    )  # fmt: skip
+    label = "UnitDescent (sees the losses of samples)"
+    yield Run(
+        NAME, task, "unit-descent", label, {**COMMON, **automatic, "weight_decay": 0.0}, seed,
+        epochs, EVALUATIONS // 100, group="units",
     )  # fmt: skip
 
 
