@@ -130,6 +130,29 @@ def test_a_dropout_in_place_is_followed_where_its_input_is_not_read_again():
     torch.testing.assert_close(gradient(gradient.objective(x, y)), loss.detach())
 
 
+@pytest.mark.parametrize("masked", ["no", "causal", "bool", "float"])
+def test_dropout_inside_attention_is_that_of_the_model_and_is_shared_by_all_probes(masked):
+    def forward(self, x):
+        q, k, v = self.project(x.view(len(x), 2, 2)).chunk(3, -1)
+        keep = torch.ones(2, 2, dtype=torch.bool).tril()
+        mask = {"bool": keep, "float": keep.double().log()}.get(masked)
+        seen = F.scaled_dot_product_attention(q, k, v, mask, 0.3, is_causal=masked == "causal")
+        return self.head(seen.flatten(1))
+
+    x, y = data()
+    model = Model(forward, project=nn.Linear(2, 6), head=nn.Linear(4, 3)).double()
+    torch.manual_seed(3)
+    loss = F.mse_loss(model(x), y)
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    objective = cocd.trace(model, F.mse_loss)
+    gradient = cocd.UnitGradient(objective, difference="central", eps=1e-5)
+    torch.manual_seed(3)
+    torch.testing.assert_close(gradient(objective(x, y)), loss.detach())
+    head = dict(zip(dict(model.named_parameters()), expected, strict=True))
+    torch.testing.assert_close(model.head.weight.grad, head["head.weight"], rtol=1e-6, atol=1e-8)
+    assert model.project.weight.grad.any()
+
+
 def test_a_penalty_that_is_added_in_place_is_noticed():
     model = nn.Linear(4, 3)
 

@@ -6,7 +6,6 @@ it is written, until the ``with`` block ends.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..objective.registry import Args, Function, Kwargs
+from . import attention
 from .recurrent import UNROLLED
 from .rules import RULES, Named, UnitRule
 
@@ -29,15 +29,12 @@ _DROPOUTS: dict[Function, str] = {
     F.alpha_dropout: "input p training inplace",
     F.feature_alpha_dropout: "input p training inplace",
 }
-# Multi-head attention calls what has rules; torch's own shows it to overrides as one call. This is
-# the same code, which does not ask.
-_ATTENTION = types.FunctionType(
-    F.multi_head_attention_forward.__code__,
-    {**F.multi_head_attention_forward.__globals__, "has_torch_function": lambda *_: False},
-    argdefs=F.multi_head_attention_forward.__defaults__,
-)
 POOLS = {F.max_pool1d: 1, F.max_pool2d: 2, F.max_pool3d: 3}  # and their dimensions
-_OPENED: dict[Function, Function] = {F.multi_head_attention_forward: _ATTENTION, **UNROLLED}
+_OPENED: dict[Function, Function] = {
+    F.multi_head_attention_forward: attention.multi_head,
+    F.scaled_dot_product_attention: attention.with_dropout,
+    **UNROLLED,
+}
 
 
 # x += y binds x again: a stack of nudged values may not be written into one of plain values.
@@ -136,7 +133,7 @@ class _Walk(TorchFunctionMode):
             try:
                 with self:
                     return _OPENED[func](*args, **kwargs)
-            except NotImplementedError:  # a form that it has not; its parameters have no rule
+            except NotImplementedError:  # a form that is not opened; its parameters have no rule
                 return self.other(func, args, kwargs)
         if _hashable(func) and func in _DROPOUTS:
             named = {**dict(zip(_DROPOUTS[func].split(), args, strict=False)), **kwargs}
