@@ -153,6 +153,17 @@ def test_dropout_inside_attention_is_that_of_the_model_and_is_shared_by_all_prob
     assert model.project.weight.grad.any()
 
 
+@pytest.mark.parametrize(
+    ("directions", "what"), [(None, "at most 3, .*units"), (2, "at most 1, .*layers")]
+)
+def test_a_compute_budget_above_what_there_is_is_refused(directions, what):
+    objective = cocd.trace(nn.Linear(4, 3).double(), F.mse_loss)
+    gradient = cocd.UnitGradient(objective, directions=directions, compute_budget=4)
+    with pytest.raises(ValueError, match=f"compute_budget must be {what}, got 4"):
+        gradient(objective(*data()))
+    assert all(p.grad is None for p in objective.model.parameters())
+
+
 def test_a_penalty_that_is_added_in_place_is_noticed():
     model = nn.Linear(4, 3)
 

@@ -225,7 +225,10 @@ class UnitGradient:
         """The coordinates of each group to probe now, and the cursor afterwards."""
         counts = [1 if self.directions else c.count for c in self._coordinates]
         n = sum(counts)
-        B = min(self.compute_budget or n, n)
+        B = self.compute_budget or n
+        if B > n:
+            what = "layers" if self.directions else "units"
+            raise ValueError(f"compute_budget must be at most {n}, the number of {what}, got {B}")
         if n == B:
             return [torch.arange(c.count) for c in self._coordinates], self._cursor + B
         block = (torch.arange(B) + self._cursor) % n
