@@ -141,7 +141,7 @@ def test_rows_without_a_checkpoint_are_not_thrown_away(tmp_path: Path, damaged: 
     if damaged:
         made.rows.write_bytes(made.rows.read_bytes().replace(b"run", b'r"n'))
     before = made.rows.read_bytes()
-    with pytest.raises(StoreError, match=r"has rows .* no checkpoint .*; delete .* to begin"):
+    with pytest.raises(StoreError, match=r"has rows .* no checkpoint .*; delete .* to start"):
         made.resume()
     assert made.rows.read_bytes() == before
 
@@ -187,7 +187,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(tmp_path: Path, damage: s
     else:
         broken = {"cut": whole[: len(whole) // 2], "noise": b"\x80\x02noise", "empty": b""}
         made.checkpoint.write_bytes(broken[damage])
-    with pytest.raises(StoreError, match=r"checkpoint\.pt is damaged; delete .* to begin"):
+    with pytest.raises(StoreError, match=r"checkpoint\.pt is damaged; delete .* to start"):
         made.resume()
     assert read_rows(made.rows) == [{"row": "run"}]  # nothing was touched
 
@@ -270,7 +270,7 @@ def test_a_first_row_that_is_damaged_is_said_with_the_remedy(tmp_path: Path) -> 
     made.save({})
     whole = made.rows.read_bytes()
     made.rows.write_bytes(b"#" + whole[1:])
-    with pytest.raises(StoreError, match=r"line 1 is damaged.*; delete .* to begin"):
+    with pytest.raises(StoreError, match=r"line 1 is damaged.*; delete .* to start"):
         made.resume()
     assert made.rows.read_bytes() == b"#" + whole[1:]
     made.end({"row": "end", "status": "done"})

@@ -21,7 +21,7 @@ class NonFiniteLoss(ArithmeticError):
     >>> optimizer = cocd.CoCD([x], lr=0.1)
     >>> optimizer.step(lambda: (x / 0).sum())
     Traceback (most recent call last):
-    cocd.errors.NonFiniteLoss: the loss at x_t is nan; nothing has been changed
+    cocd.errors.NonFiniteLoss: the loss at x_t is nan; nothing has changed
     """
 
 
