@@ -226,7 +226,7 @@ class UnitGradient:
         counts = [1 if self.directions else c.count for c in self._coordinates]
         n = sum(counts)
         B = self.compute_budget or n
-        if B > n:
+        if n < B:
             what = "layers" if self.directions else "units"
             raise ValueError(f"compute_budget must be at most {n}, the number of {what}, got {B}")
         if n == B:
