@@ -50,10 +50,17 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def shown(browser, address):
-    """The page, freshly loaded. Whatever a test does, nothing may be said on the console."""
+    """The page, freshly loaded and drawn. No test may leave a message on the console."""
     browser.get(address)
+    figures = len(browser.find_elements("css selector", "section > figure"))
+    waited(lambda: drawn(browser), lambda count: count == figures)
     yield browser
     assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def drawn(browser):
+    """How many charts have curves."""
+    return len(browser.find_elements("css selector", "section > figure:has(.scatterlayer .trace)"))
 
 
 def ask(browser, script):
@@ -83,9 +90,8 @@ def plot_area(browser):
 
 
 def test_all_charts_are_drawn(shown):
-    assert len(shown.find_elements("css selector", "section > figure")) == len(
-        shown.find_elements("css selector", "section > figure:has(.scatterlayer .trace)")
-    )
+    figures = len(shown.find_elements("css selector", "section > figure"))
+    assert figures and drawn(shown) == figures
 
 
 def test_curves_have_the_values_of_the_rows(shown):
