@@ -1,4 +1,4 @@
-"""`AskTell` behind the interfaces of Optuna and of nevergrad: a few lines each."""
+"""Adapters that run `AskTell` from Optuna and nevergrad."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> BaseSampler:
-    """A sampler for `optuna.create_study` over floats in boxes: name -> (low, high).
+    """A sampler for `optuna.create_study`; ``space`` maps each float to its (low, high).
 
-    Starts in the middle of the boxes and minimises; ``options`` go to `AskTell`. Trials can run in
-    parallel while a batch has points left. After that, and for other parameters, values are drawn
-    at random.
+    The search starts at the midpoint and minimises; ``options`` go to `AskTell`. Trials can run in
+    parallel while a batch has points left. After that, and for parameters outside ``space``, the
+    sampler draws values at random.
 
     >>> import cocd, optuna  # doctest: +SKIP
     >>> sampler = cocd.optuna_sampler({"x": (-5, 5), "y": (-5, 5)})  # doctest: +SKIP
@@ -77,7 +77,7 @@ def optuna_sampler(space: dict[str, tuple[float, float]], **options: Any) -> Bas
 
 
 class Candidate:
-    """A point as nevergrad hands it out."""
+    """A point with the attributes of nevergrad's candidates."""
 
     def __init__(self, value: Vector, row: int) -> None:
         self.value, self.args, self.row = value, (value,), row
@@ -85,7 +85,7 @@ class Candidate:
 
 
 class Nevergrad:
-    """nevergrad's `optimizer`: `minimize(fun)`, or `ask`, `tell` and `provide_recommendation`.
+    """nevergrad's optimizer interface: `minimize`, or `ask`, `tell` and `provide_recommendation`.
 
     >>> import cocd, numpy as np
     >>> optimizer = cocd.Nevergrad(np.zeros(3), budget=300)

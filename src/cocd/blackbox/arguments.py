@@ -1,4 +1,4 @@
-"""What users pass to `minimize` and `AskTell`, checked before anything else happens."""
+"""Check the arguments of `minimize` and `AskTell` before anything else happens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Bounds = Sides | Iterable[Iterable[float | None]]  # or a pair for each number
 
 
 def check_start(x0: ArrayLike) -> tuple[Vector, tuple[int, ...]]:
-    """x0 as a flat float64 vector of its own, and its shape."""
+    """Return a flat float64 copy of x0, and the shape of x0."""
     try:
         array = np.asarray(x0)
     except ValueError:  # rows of different lengths
@@ -50,7 +50,7 @@ def check_start(x0: ArrayLike) -> tuple[Vector, tuple[int, ...]]:
 
 
 def check_bounds(bounds: Bounds | None, x0: Vector, shape: tuple[int, ...]) -> Box | None:
-    """SciPy's Bounds, or a pair for each number of x0 with None for no bound."""
+    """Convert SciPy's Bounds, or one pair per coordinate (None for no bound), to a `Box`."""
     if bounds is None:
         return None
     try:
@@ -82,7 +82,7 @@ def check_bounds(bounds: Bounds | None, x0: Vector, shape: tuple[int, ...]) -> B
     return Box(lower, upper)
 
 
-OPTIONS: dict[str, tuple[str, ...]] = {  # of each method, beside those that all have
+OPTIONS: dict[str, tuple[str, ...]] = {  # that each method has beyond the shared ones
     "auto": ("eps", "compute_budget"),
     "cocd": ("lr", "eps", "decay", "compute_budget", "memory_budget"),
     "wasp": ("lr", "eps", "compute_budget", "basis"),
@@ -103,7 +103,7 @@ def check_settings(
     ftol: float | None,
     nonfinite: NonFinite,
 ) -> State:
-    """The numbers that decide a run, as plain Python numbers; None where the rule decides."""
+    """Return the settings of a run as plain Python values; None lets the method choose."""
     given = {
         name: value
         for name, value in {"lr": lr, "eps": eps, "decay": decay}.items()
@@ -130,7 +130,7 @@ def check_settings(
                 f"{name}={value!r} is not an option of method={method!r}: use method={other!r}"
             )
     if ftol is not None:
-        # The words for a learning rate fit a tolerance: finite and not negative.
+        # A tolerance has the same constraints as a learning rate: finite and not negative.
         try:
             check_group({"lr": ftol})
         except ValueError as error:
@@ -147,14 +147,14 @@ def check_settings(
 
 
 def check_limit(name: str, value: float | None) -> int | None:
-    """A whole number of at least 1, or None; SciPy's users write 1e5 for one, too."""
+    """Accept an integer of at least 1, a float such as 1e5 that equals one, or None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None else check_count(name, value)
 
 
 def check_random(rng: Seed) -> np.random.Generator:
-    """None, a seed or a generator."""
+    """Make a generator from None, a seed or a generator."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError):
@@ -164,7 +164,7 @@ def check_random(rng: Seed) -> np.random.Generator:
 
 
 def check_seconds(name: str, value: object, least: str = "above 0") -> float:
-    """A finite number of seconds."""
+    """Check a finite number of seconds."""
     seconds = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1
     if not isfinite(seconds) or seconds < 0 or (least == "above 0" and not seconds):
         raise ValueError(f"{name} must be a finite number of seconds {least}, got {value!r}")
@@ -172,7 +172,7 @@ def check_seconds(name: str, value: object, least: str = "above 0") -> float:
 
 
 def check_values(values: object, count: int) -> Vector:
-    """`count` real numbers, NaN and infinities included, as a new float64 vector."""
+    """Return `count` real numbers, NaN and infinities allowed, as a new float64 vector."""
     try:
         if isinstance(values, (list, tuple)):  # NumPy warns where an element is masked
             values = [np.nan if value is np.ma.masked else value for value in values]
@@ -199,7 +199,7 @@ def _real(value: SupportsFloat) -> float:
 
 
 def fingerprint(*arrays: Vector) -> str:
-    """Tells vectors apart in a saved state that need not hold them."""
+    """Hash vectors, so that a saved state can identify them without storing them."""
     digest = sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

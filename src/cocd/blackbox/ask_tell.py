@@ -1,4 +1,4 @@
-"""`AskTell`: the caller evaluates, wherever and however."""
+"""`AskTell`: a search whose caller evaluates the points."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from .progress import (
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
-UNBOUNDED = 1e250  # below minus this there is no minimum that float64 could reach
-EVALUATIONS = 1000  # times n + 1: the limit where neither maxfev nor maxiter is given
+UNBOUNDED = 1e250  # values below minus this count as unbounded
+EVALUATIONS = 1000  # times n + 1: the limit if neither maxfev nor maxiter is given
 
 _LIMITS = (MAXFEV, MAXITER)
 _UNDER_WAY = "the search is running"
@@ -54,7 +54,7 @@ class AskTell:
 
     `ask` returns points as the rows of an array. `tell` takes their values, all at once or some at
     a time (``tell(values, index=rows)``), with NaN for a failed evaluation. The next batch is ready
-    as soon as the last value of a batch has been told. Arguments as for `minimize`.
+    once every value of the current one has been told. The arguments are those of `minimize`.
 
     >>> import cocd
     >>> search = cocd.AskTell([3.0, -2.0], maxfev=200)
@@ -115,7 +115,7 @@ class AskTell:
         self._rule = _rule(start, box, check_random(rng), options)
         self._best, self._fun = start.copy(), np.nan
         self._first = np.nan  # f(x0)
-        self._final: tuple[Vector, float] | None = None  # with noise: the last look
+        self._final: tuple[Vector, float] | None = None  # with noise: last iterate, mean value
         self._nfev = self._nfailed = self._streak = 0
         self._status, self._message = RUNNING, _UNDER_WAY
         self._phase: Phase | None = None
@@ -130,15 +130,15 @@ class AskTell:
 
     @property
     def x(self) -> NDArray[np.float64]:
-        """The best point seen so far, x0 before there is one; in the shape of x0.
+        """The best point so far (x0 before the first value), in the shape of x0.
 
-        With noise it is the point that averages led to: the lowest single value is luck.
+        With noise: the point that the averages lead to, because the lowest single value is luck.
         """
         return self._report[0].reshape(self._shape).copy()
 
     @property
     def fun(self) -> float:
-        """Its value, NaN before there is one; with noise the mean of its values."""
+        """The value at `x`, NaN before the first value; with noise the mean of its values."""
         return float(self._report[1])
 
     @property
@@ -156,7 +156,7 @@ class AskTell:
 
     @property
     def nit(self) -> int:
-        """Whole steps made."""
+        """Completed steps."""
         return self._rule.nit
 
     @property
@@ -166,8 +166,8 @@ class AskTell:
 
     @property
     def result(self) -> OptimizeResult:
-        """The best point seen so far, and why the search ended if it has."""
-        from scipy.optimize import OptimizeResult  # two thirds of the time that our import takes
+        """The best point so far, and why the search ended if it has."""
+        from scipy.optimize import OptimizeResult  # at the top it would triple our import time
 
         return OptimizeResult(
             x=self.x,
@@ -181,21 +181,21 @@ class AskTell:
         )
 
     def ask(self) -> Matrix:
-        """The points to evaluate, one per row; the same until all their values are told."""
+        """The points to evaluate, one per row; unchanged until all their values are told."""
         return np.array(self.points())
 
     def points(self) -> Points:
-        """The same without a copy: read-only."""
+        """The points of `ask` without a copy: read-only."""
         if self._phase is None:
             raise ValueError(f"nothing left to ask, the search is done: {self._message}")
         self._asked = True
         return self._phase.points
 
     def tell(self, values: ArrayLike, index: ArrayLike | None = None) -> None:
-        """The values of the points asked for, or of those whose rows `index` names.
+        """Report the values of all points asked for, or of the rows in `index`.
 
-        NaN and infinite values are failed evaluations: they are counted and skipped, or, with
-        ``nonfinite="raise"``, raise `NonFiniteLoss`. A refused call changes nothing.
+        NaN and infinite values are failed evaluations: the search counts and skips them, or raises
+        `NonFiniteLoss` with ``nonfinite="raise"``. A call that raises changes nothing.
         """
         phase = self._phase
         if phase is None or not self._asked:
@@ -233,7 +233,7 @@ class AskTell:
             self._best, self._fun = np.array(points[int(rows[k])]), new[k]
 
     def _close(self, phase: Phase) -> None:
-        """All values of a phase are there."""
+        """Pass a complete phase to the rule and begin the next one, or end the search."""
         for failed in np.isnan(phase.values).tolist():
             self._streak = self._streak + 1 if failed else 0
         if phase.last:
@@ -250,11 +250,11 @@ class AskTell:
             self._begin(phase.points)
 
     def _begin(self, before: Points | None) -> None:
-        """The next phase, or the end; `before` are the points of the phase that is over."""
+        """Begin the next phase or end the search; `before` holds the points of the last phase."""
         self._status, self._asked = RUNNING, False
         self._verdict = self._judge()
         if self._verdict[0] == RUNNING:
-            # Some evaluations are kept for the last iterate, which nobody would see otherwise.
+            # Reserve evaluations for the last iterate, which would otherwise have no value.
             left = None if self._maxfev is None else self._maxfev - self._nfev
             limit = None if left is None else max(0, left - self._rule.final_evaluations)
             if len(points := self._rule.ask(limit)):
@@ -284,7 +284,7 @@ class AskTell:
         return RUNNING, _UNDER_WAY
 
     def _seen(self, before: Points | None) -> bool:
-        """Whether the current iterate has been evaluated."""
+        """Whether the current iterate needs no further evaluation."""
         if not self._nfev or self._rule.final_evaluations > 1:
             return False
         x = self._rule.x
@@ -293,7 +293,7 @@ class AskTell:
     def _finish(self, status: int, message: str) -> None:
         settled = self._rule.settled
         if status == MAXFEV and settled is not None and self._fun >= settled.value:
-            # A test had held and the rest went into looking around: it holds for this point.
+            # The convergence test had held here, and the search around has found nothing lower.
             status, message = CONVERGED, f"{settled.why}; {message}"
         self._phase, self._status, self._message = None, status, message
 
@@ -304,7 +304,7 @@ class AskTell:
     # --- saving --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """Everything a resumed search needs, partial answers included, copied."""
+        """A copy of all that a resumed search needs, partial answers included."""
         return {
             "version": VERSION,
             "settings": dict(self._settings),
@@ -322,10 +322,9 @@ class AskTell:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Resume a saved search; a state of another problem is refused and changes nothing.
+        """Resume a saved search. A state of another problem raises and changes nothing.
 
-        This object's limits (`maxfev`, `maxiter`) apply: a search that ended at lower ones
-        continues.
+        This object's `maxfev` and `maxiter` apply: a search that ended at lower limits continues.
         """
         refuse_state(state, self._settings)
         backup = self._rule.state_dict()

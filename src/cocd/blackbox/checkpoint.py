@@ -1,4 +1,4 @@
-"""A state as a file that is data: written whole or not at all, read without running any of it."""
+"""Checkpoint files: written atomically, and read without executing anything in them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Array = NDArray[Any]
 
 _FORMAT = "cocd checkpoint"
 _VERSION = 1
-_ARRAY = "array:"  # a string that stands for an array; other strings get a mark of their own
+_ARRAY = "array:"  # prefix of a string that names an array; other strings begin with _TEXT
 _TEXT = "text:"
 
 
 def save(path: Path, state: State) -> None:
     """Write a tree of numbers, strings, lists, dicts and arrays, atomically.
 
-    The new file replaces the old one only when it is complete and on the disk, so that whoever
-    is killed at whatever moment leaves one or the other.
+    The new file replaces the old one only once it is complete and on disk. A process killed at any
+    moment leaves either the old file or the new one.
     """
     arrays: list[Array] = []
     header = json.dumps({"format": _FORMAT, "version": _VERSION, "state": _pack(state, arrays)})
@@ -40,13 +40,13 @@ def save(path: Path, state: State) -> None:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except OSError:
-        with suppress(OSError):  # the half of a file would fill a full disk
+        with suppress(OSError):  # a partial file wastes space on a full disk
             unfinished.unlink()
         raise
 
 
 def load(path: Path) -> State:
-    """Read it; one sentence, and nothing else, for a file that is damaged or another thing."""
+    """Read a checkpoint; raise a one-sentence ValueError if it is damaged or no checkpoint."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
@@ -58,7 +58,7 @@ def load(path: Path) -> State:
         if error.errno is None:
             raise _damaged(path) from None
         raise ValueError(f"checkpoint {path} cannot be read: {error.strerror}") from None
-    except Exception:  # whatever the bytes led to, they are not a checkpoint
+    except Exception:  # arbitrary bytes can raise anything; the file is not a checkpoint
         raise _damaged(path) from None
     if version != _VERSION:
         raise ValueError(

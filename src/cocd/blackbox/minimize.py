@@ -1,4 +1,4 @@
-"""`minimize`: ask, evaluate, tell, save, call back. `scipy_method`: the same inside SciPy."""
+"""`minimize`: ask, evaluate, tell, save, call back. `scipy_method` does so inside SciPy."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ def minimize(
 ) -> OptimizeResult:
     """Minimise a function of a vector that can be evaluated but not differentiated.
 
-    By default the method finds the step, the radius, the noise and other minima by itself. The
-    result is the best point seen, so it is never worse than x0. With noise it is the point that
-    averages led to, and its value is a mean.
+    By default the method chooses steps and radii, measures the noise and looks for other minima.
+    The result is the best point seen, so it is never worse than x0. With noise it is the point that
+    the averages lead to, and its value is a mean.
 
     Args:
         fun: ``fun(x, *args)`` returns a number; x is a float64 copy in the shape of x0.
-        x0: where to start, of any shape; the result has the same. `fun` must be finite there.
+        x0: the start, of any shape; the result has the same shape. `fun` must be finite there.
         args: further arguments of `fun`.
-        method: "auto"; "cocd", the paper's method, number for number what `cocd.CoCD` does with
-            this `lr`; "wasp", what `cocd.baselines.WASP` does: one probe after the other until
-            slopes agree; "cma", CMA-ES through the package `cma`, which has no checkpoints.
+        method: "auto"; "cocd", the paper's method, with the same numbers as `cocd.CoCD` at this
+            `lr`; "wasp", the method of `cocd.baselines.WASP`: one probe after the other until
+            slopes agree; "cma", CMA-ES from the package `cma`, without checkpoints.
         lr: the learning rate of "cocd" and "wasp".
         eps: the radius of the probes. None derives it from the rounding of float64, the scale of x
             and the noise of `fun`, which takes ten evaluations to measure ("wasp" assumes no
             noise).
-        compute_budget: B, coordinates probed per step; by default all n if `maxfev` leaves room for
-            eight such sweeps, for "cocd" 32 (or `memory_budget`, or n). For "wasp" the most
-            probes of a step, n by default.
-        memory_budget: m, number of estimates that "cocd" remembers; None for all n.
-        decay: gamma of "cocd", on every remembered estimate at every step; 1 by default.
+        compute_budget: B, coordinates probed per step; defaults to all n if `maxfev` leaves room
+            for eight such sweeps, for "cocd" to 32 (or `memory_budget`, or n). For "wasp" the most
+            probes per step, n by default.
+        memory_budget: m, the number of estimates that "cocd" remembers; None for all n.
+        decay: gamma of "cocd", applied to every remembered estimate at every step; 1 by default.
         basis: the vectors along which "wasp" probes: "rotation" (dense and random, the default up
             to n = 1000), "hadamard" (random and fast) or "identity".
         bounds: `scipy.optimize.Bounds`, or a pair (low, high) for each number of x0, row by row,
@@ -84,19 +84,19 @@ def minimize(
         maxfev: the largest number of evaluations; the last one is reserved for the last iterate.
             1000 (n + 1) by default if `maxiter` is not given either.
         maxiter: the largest number of steps; one more evaluation visits the last iterate.
-        ftol: "cocd" or "wasp" has converged when a sweep over all coordinates changes `fun` by no
+        ftol: "cocd" and "wasp" have converged when a sweep over all coordinates changes `fun` by no
             more than `ftol` times max(`|fun|`, 1), and none of its probes is lower by more. "auto"
-            has when two sweeps at a radius below 1e-3 of the scale of x change it by no more than
-            `ftol` times max(`|fun|`, s), where s is what `fun` has fallen so far, at most 1, and
-            a look far around finds nothing lower. None disables the test.
+            has converged when two sweeps at a radius below 1e-3 of the scale of x change `fun` by
+            no more than `ftol` times max(`|fun|`, s), where s is the decrease of `fun` so far, at
+            most 1, and a search at wide radii finds nothing lower. None disables the test.
         workers: a number of processes (-1: one per core), a `concurrent.futures` executor, a Dask
             client, a pool, or any callable with the signature of `map`.
         vectorized: `fun` takes an (n, k) array of k points and returns k values.
         callback: ``callback(intermediate_result)`` after each step, with the best x and fun so
             far, nfev and nit. It may raise StopIteration to stop.
-        nonfinite: "skip" keeps old estimates if an evaluation fails, "raise" raises
+        nonfinite: "skip" keeps the old estimate if an evaluation fails, "raise" raises
             `NonFiniteLoss` if a value is not finite.
-        timeout: the most seconds for one evaluation; for processes and executors.
+        timeout: the most seconds that one evaluation may take, in processes and executors.
         checkpoint: a file for the whole state. If it exists, the run resumes from it; a finished
             run returns its result at once.
         checkpoint_every: seconds between two saves; 0 saves after each phase of a step.
@@ -156,7 +156,7 @@ def minimize(
 
 
 class _Minimization:
-    """The loop around a search."""
+    """Evaluates the points of a search until it ends."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Minimization:
         self._unwritten = ""
 
     def to_the_end(self) -> OptimizeResult:
-        """Until the search is done, Ctrl-C, or the callback has had enough."""
+        """Run until the search is done, Ctrl-C, or the callback raises StopIteration."""
         search = self._search
         if search.done:  # a finished run was loaded
             return self._result()
@@ -195,12 +195,12 @@ class _Minimization:
                     ) from self._answers.cause
                 end = FAILED, str(error)
             except BaseException:
-                if search.nfev:  # else there is nothing to go on from
+                if search.nfev:  # without a value there is nothing to resume
                     self._save()
                 raise
             finally:
                 self._engine.close()
-                # A second Ctrl-C, while the workers were stopped, has what it asked for.
+                # A second Ctrl-C that arrived while the workers stopped needs no further action.
                 interrupts.waiting = None
             self._save()
         if end is not None:  # after saving: the same call resumes from here
@@ -216,7 +216,7 @@ class _Minimization:
         try:
             evaluate(self._engine, points, rows, answers)
         except (KeyboardInterrupt, SystemExit):
-            self._tell()  # what has come back may hold the best point
+            self._tell()  # the answers so far may include the best point
             raise
         finally:
             interrupts.window = False
@@ -234,7 +234,7 @@ class _Minimization:
             self._saved = monotonic()
 
     def _save(self) -> None:
-        """Write the checkpoint; a run whose checkpoint cannot be written is not lost by it."""
+        """Write the checkpoint; if that fails, warn and let the run continue."""
         if self._path is None:
             return
         try:
@@ -242,7 +242,7 @@ class _Minimization:
             self._unwritten = ""
         except OSError as error:
             why = error.strerror or str(error)
-            if why != self._unwritten:  # once, not every minute
+            if why != self._unwritten:  # warn once, not at every save
                 self._unwritten = why
                 warn(
                     f"checkpoint {self._path} cannot be written ({why}): the run continues "
@@ -311,9 +311,9 @@ def scipy_method(
 ) -> OptimizeResult:
     """`minimize` as a method of SciPy.
 
-    Every keyword of `cocd.minimize` may be given in ``options``; SciPy's ``tol`` is `ftol`. A
-    gradient or Hessian is not used, constraints are refused. As in SciPy the callback gets the
-    result so far if its argument is called ``intermediate_result``, else x.
+    ``options`` takes every keyword of `cocd.minimize`; SciPy's ``tol`` is `ftol`. A gradient or
+    Hessian is ignored with a warning; constraints raise. As in SciPy, the callback gets the result
+    so far if its argument is named ``intermediate_result``, otherwise x.
 
     >>> import cocd, scipy.optimize
     >>> result = scipy.optimize.minimize(

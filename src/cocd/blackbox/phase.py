@@ -1,4 +1,4 @@
-"""The points that are out, with the answers so far."""
+"""`Phase`: the points under evaluation, with the values known so far."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .methods.rule import Points, Rule, Vector
 
 
 class Phase(NamedTuple):
-    """Points of which some values are known; NaN for those that failed and that are not known."""
+    """Points and their values: NaN where an evaluation failed or the value is not known yet."""
 
     points: Points
-    limit: int | None  # what the rule was asked with, to ask again when a state is loaded
-    last: bool  # the final iterate alone: nothing of it goes to the rule
-    opening: bool  # the first one, which begins with x0
+    limit: int | None  # the argument of `Rule.ask`, to ask again when a state is loaded
+    last: bool  # only the final iterate; the rule does not learn its values
+    opening: bool  # the first phase, which begins with x0
     values: Vector
     told: NDArray[np.bool_]
 
     @classmethod
     def of(cls, points: Points, limit: int | None, last: bool, opening: bool) -> Phase:
-        """With no answers."""
+        """A phase without values."""
         k = len(points)
         return cls(points, limit, last, opening, np.full(k, np.nan), np.zeros(k, dtype=np.bool_))
 
     def rows(self, index: ArrayLike | None) -> NDArray[np.intp]:
-        """The rows that an answer is about: all, or those that `index` names; none twice."""
+        """The rows that values belong to: all, or those in `index`, each told only once."""
         k = len(self.told)
         if index is None:
             if self.told.any():
@@ -47,13 +47,13 @@ class Phase(NamedTuple):
         return rows
 
     def answered(self, rows: NDArray[np.intp], new: Vector) -> Phase:
-        """With some more answers."""
+        """A copy of this phase with more values."""
         values, told = self.values.copy(), self.told.copy()
         values[rows], told[rows] = new, True
         return self._replace(values=values, told=told)
 
     def state_dict(self) -> State:
-        """The answers; the points come from the rule again."""
+        """The values; a restored rule makes the points again."""
         return {
             "limit": self.limit,
             "last": self.last,
@@ -64,7 +64,7 @@ class Phase(NamedTuple):
 
     @classmethod
     def restored(cls, state: State, rule: Rule) -> Phase:
-        """The phase that was saved, of a rule that has been restored."""
+        """The saved phase; `rule` must have been restored before."""
         last, limit = bool(state["last"]), state["limit"]
         if limit is not None and not (isinstance(limit, int) and limit >= 0):
             raise ValueError(f"limit is {limit!r}")

@@ -1,4 +1,4 @@
-"""What a search counts and knows beside its rule, how it can end, and which states fit it."""
+"""The counts and results that a search keeps outside its rule, and checks of saved states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATUS = (RUNNING, CONVERGED, MAXFEV, MAXITER, FAILED, STUCK, INTERRUPTED, STOP
 
 
 class Progress(NamedTuple):
-    """What a search counts and knows beside its rule."""
+    """The counts and results that a search keeps outside its rule."""
 
     best: Vector
     fun: float
@@ -29,7 +29,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, state: State, n: int) -> Progress:
-        """From a saved state, with each value looked at."""
+        """Read a saved state and check each value."""
 
         def vector(value: Any) -> Vector:
             found = np.array(value, dtype=np.float64)
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
 
 
 def refuse_state(state: Any, settings: State) -> None:
-    """Say in one sentence why a saved state does not fit, if it does not."""
+    """Raise ValueError if a saved state does not fit these settings."""
     if not isinstance(state, dict) or "version" not in state:
         raise ValueError("state is not that of a cocd.AskTell")
     if state["version"] != VERSION:

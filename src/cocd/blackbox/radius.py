@@ -1,9 +1,9 @@
 """How far to probe: from the rounding of float64, the scale of x and the noise of the function.
 
-A central difference errs by noise / h through the values and by O(h^2) through the curve, so h
-grows with the cube root of the noise. The noise is measured from a table of differences: of a
-smooth function the k-th differences of closely spaced values shrink with k, of noise they
-grow by a known factor.
+A central difference has an error of noise / h from the values and of O(h^2) from the third
+derivative, so the best h grows with the cube root of the noise. A table of differences measures the
+noise: the k-th differences of closely spaced values of a smooth function shrink with k, those of
+noise grow by a known factor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .methods.rule import Box, Matrix, Vector
 ROUNDING = float(np.finfo(np.float64).eps)
 TABLE = 8  # values in the table of differences
 _SPACING = 1e-7  # between them, relative to the scale of x
-MEASUREMENTS = TABLE + 2  # points that a measurement of the noise takes
+MEASUREMENTS = TABLE + 2  # evaluations that measure the noise
 
 
 def scales(x: Vector, box: Box | None) -> Vector:
@@ -30,7 +30,7 @@ def scales(x: Vector, box: Box | None) -> Vector:
 
 
 def radii(x: Vector, box: Box | None, noise: float) -> Vector:
-    """A radius for each coordinate of x; `noise` as `relative_noise` gives it, 0 for none.
+    """A radius for each coordinate of x; `noise` is that of `relative_noise`, 0 for none.
 
     >>> import numpy as np
     >>> radii(np.array([0.0, 1e3]), None, 0.0)
@@ -42,10 +42,10 @@ def radii(x: Vector, box: Box | None, noise: float) -> Vector:
 
 
 def measuring_points(x: Vector, signs: Vector, box: Box | None) -> Matrix:
-    """x, its close neighbours along a direction, and two points at the distance of its scale.
+    """x, close neighbours along one direction, and points at half the scale and the scale of x.
 
-    `signs` are ±1, drawn at random: along a coordinate the function may not change at all. With
-    bounds every coordinate goes to the side that has more room.
+    `signs` are random ±1, because the function may be constant along a single coordinate. With
+    bounds, every coordinate moves to the side with more room.
     """
     size = scales(x, box)
     steps: Vector = np.concatenate([np.arange(TABLE) * _SPACING, [0.5, 1.0]])
@@ -59,9 +59,9 @@ def measuring_points(x: Vector, signs: Vector, box: Box | None) -> Matrix:
 
 
 def relative_noise(values: Vector) -> float:
-    """The noise in the values at `measuring_points`, relative to how far they reach.
+    """The noise in the values at `measuring_points`, relative to the range of these values.
 
-    0 where no noise stands out of the rounding, or where evaluations failed.
+    It is 0 if the noise does not exceed rounding, or if evaluations failed.
     """
     table, far = values[:TABLE], values[TABLE:]
     if not np.isfinite(table).all():
@@ -75,8 +75,8 @@ def noise_level(table: Vector) -> float:
     """The standard deviation of the noise in equally spaced, close values; 0 if there is none.
 
     The k-th differences of independent noise of variance s^2 have variance binom(2k, k) s^2.
-    Each order gives an estimate of s; where three orders in a row agree within a factor of 4 and
-    the differences change their sign, the smooth part has gone and the first of them is taken.
+    Each order gives an estimate of s. If three orders in a row agree within a factor of 4 and the
+    differences change sign, the smooth part has vanished, and the first of the three is the result.
 
     >>> import numpy as np
     >>> noise_level(np.linspace(0, 1, 8) ** 2) < 1e-15  # rounding alone

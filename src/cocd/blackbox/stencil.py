@@ -1,4 +1,4 @@
-"""Where the probes of a block go: both sides of each coordinate, one where bounds leave no room."""
+"""Probe positions of a block: both sides of each coordinate, or one if bounds leave no room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .methods.rule import Box, Vector
 
 
 class Stencil(NamedTuple):
-    """Where the coordinates of a block go, NaN where one stays, and the divisors (eq. 3)."""
+    """Probe positions of a block (NaN for a side that is not probed) and divisors (eq. 3)."""
 
     block: NDArray[np.intp]
     up: Vector
@@ -25,12 +25,12 @@ class Stencil(NamedTuple):
 
 
 def stencil_of(block: NDArray[np.intp], x: Vector, h: Vector, box: Box | None) -> Stencil:
-    """The sides of the coordinates `block`, which stand at x, with radii h and bounds `box`."""
+    """The stencil of the coordinates `block` with values x, radii h and bounds `box`."""
     return Stencil(block, x + h, x - h, 2 * h) if box is None else _inside(block, x, h, box)
 
 
 def _inside(block: NDArray[np.intp], x: Vector, h: Vector, box: Box) -> Stencil:
-    """Both sides where both have room, else the one with more room, up to the face if need be."""
+    """Both sides if both fit, otherwise the side with more room, at most up to the bound."""
     above, below = box.upper - x, x - box.lower
     central = (x + h <= box.upper) & (x - h >= box.lower)
     use_up = central | (above >= below)

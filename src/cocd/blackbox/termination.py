@@ -1,4 +1,4 @@
-"""SIGTERM, which ends a process at once, waits until what is known has been saved."""
+"""Delay SIGTERM until the run has been saved."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ..parts.interrupts import Interrupts
 
 
 class Termination:
-    """While entered, SIGTERM interrupts as Ctrl-C does; the process ends when this is left.
+    """A context in which SIGTERM interrupts like Ctrl-C; the process ends when the context does.
 
-    Only where SIGTERM would have ended the process, and in the main thread, which gets signals.
+    It acts only if SIGTERM has its default handler, and only in the main thread, which receives
+    signals.
     """
 
     def __init__(self, interrupts: Interrupts, wanted: bool) -> None:
@@ -37,12 +38,12 @@ class Termination:
                 signal.raise_signal(signal.SIGTERM)
 
     def deliver(self) -> None:
-        """At a moment when an exception finds nothing half done."""
+        """Raise KeyboardInterrupt if SIGTERM has arrived; call it between complete operations."""
         if self.asked:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         if self._interrupts.window:
-            self._interrupts.window = False  # what unwinds must not be cut short again
+            self._interrupts.window = False  # a second signal must not cut the unwinding short
             raise KeyboardInterrupt
