@@ -1,4 +1,4 @@
-"""What kind of call a torch function is: a fact about a tensor, a write, or a computation."""
+"""Classify calls of torch functions: a fact about a tensor, an in-place write, or a computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..registry import Args, Function, Kwargs, Target
 
-# Operators as Python calls them, and whether their operands change places.
+# Python's operator methods, and whether their operands are swapped.
 _OPERATORS: dict[str, tuple[Function, bool]] = {
     "__getitem__": (operator.getitem, False),
     "__rsub__": (operator.sub, True),
@@ -28,7 +28,7 @@ _OPERATORS: dict[str, tuple[Function, bool]] = {
     "__rmatmul__": (operator.matmul, True),
 }
 
-# Answered from shape, type and place of a tensor, whatever numbers it holds.
+# These depend on a tensor's shape, dtype and device, never on its values.
 _FACTS = {
     "__dir__", "__format__", "__hash__", "__len__", "__reduce_ex__", "__repr__", "__str__",
     "_is_view", "broadcast_shapes", "data_ptr", "dim", "element_size", "empty_like",
@@ -46,23 +46,23 @@ _WRITING_OPERATORS = {"__setitem__", "__ipow__", "__ifloordiv__", "__imod__", "_
 
 @dataclass(frozen=True)
 class CallKind:
-    """How calls of one function are recorded."""
+    """How to record calls of one function."""
 
     op: str  # "call_function" or "call_method"
     target: Target  # the function, or the name of the method
-    swapped: bool = False  # operands change places
-    attribute: str | None = None  # a property of tensors that is read
+    swapped: bool = False  # the operands are swapped
+    attribute: str | None = None  # the tensor property it reads
     fact: bool = False
     writes: bool = False
-    inplace: int | None = None  # the position of an argument of that name
+    inplace: int | None = None  # position of the `inplace` argument
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """The name users know."""
         return self.target if isinstance(self.target, str) else self.target.__name__
 
     def is_write(self, args: Args, kwargs: Kwargs) -> bool:
-        """Does this call put its result into a tensor that it was given?"""
+        """Does this call write its result into one of its arguments?"""
         if self.writes or kwargs.get("out") is not None:
             return True
         at = self.inplace
@@ -89,13 +89,13 @@ def _known_kind(function: Function) -> CallKind:
 
 
 def kind_of(function: Function) -> CallKind:
-    """How calls of this function are recorded."""
+    """Return how to record calls of this function."""
     return _known_kind(function)
 
 
 @lru_cache(maxsize=1)
 def _methods() -> dict[Function, str]:
-    """Methods of tensors by the function that a mode is handed; the plain name wins."""
+    """Tensor method names, by the function a torch mode receives; the plain name wins."""
     found: dict[Function, str] = {}
     for name in sorted(dir(Tensor), key=lambda n: n.startswith("__"), reverse=True):
         attribute = getattr(Tensor, name, None)
@@ -116,11 +116,11 @@ def _inplace(function: Function) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
-# --- the twins of calls that write -------------------------------------------------------
+# --- out-of-place twins of writes --------------------------------------------------------
 
 
 def twin(kind: CallKind, args: Args, kwargs: Kwargs) -> tuple[str, Target, Args, Kwargs] | None:
-    """The call that returns what this one writes into its first argument; None if there is none."""
+    """The out-of-place call that returns what this one writes into its first argument, or None."""
     if kind.attribute is not None or "out" in kwargs:
         return None
     if not kind.writes and kind.inplace is not None and not isinstance(kind.target, str):
@@ -144,24 +144,24 @@ _DRAWING = {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_"
 
 
 def set_item(x: Tensor, index: Any, value: Any) -> Tensor:
-    """`x` with other values at `index`."""
+    """Return `x` with `value` at `index`."""
     out = x.clone()
     out[index] = value
     return out
 
 
 def copied(x: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
-    """`values` as a tensor like `x`."""
+    """Return `values` in the form of `x`."""
     return values.to(x).expand(x.shape).clone()
 
 
 def filled(x: Tensor, value: complex) -> Tensor:
-    """A tensor like `x`, with one value everywhere."""
+    """Return a tensor like `x`, filled with `value`."""
     return torch.zeros_like(x) + value
 
 
 def zeroed(x: Tensor) -> Tensor:
-    """A tensor like `x`, zero everywhere."""
+    """Return a tensor like `x`, filled with zeros."""
     return torch.zeros_like(x)
 
 

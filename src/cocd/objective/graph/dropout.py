@@ -1,4 +1,4 @@
-"""Dropouts: what they multiply their inputs with, so that all probes share it."""
+"""Dropout masks: the scaled mask of a dropout call, shared by all probes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FUNCTIONAL = frozenset(_DROPOUTS.values())
 def dropout_noise(
     target: Any, module: nn.Module | None, args: Args, kwargs: Kwargs
 ) -> Tensor | None:
-    """What a dropout multiplies its input with, where the call is an active one.
+    """The scaled mask of an active dropout call.
 
-    The same random numbers as the call itself draws, and the same product.
+    It draws the same random numbers as the call itself and gives the same product.
     """
     active: object
     if module is not None:

@@ -1,4 +1,4 @@
-"""The model as a list of calls, as one forward pass made them."""
+"""The model as the list of calls that one forward pass made."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Ref:
 class Node:
     """One call of the graph, by position; arguments refer to earlier positions.
 
-    `op` is "call_module", "call_function", "call_method", or where a tensor comes from that no
-    call made: "parameter" (`target` is its name) or "given" (an input, a buffer, a constant, or
-    something computed from these alone: the same for every probe of a step). "output" is the last.
+    `op` is "call_module", "call_function" or "call_method" for a call. For a tensor that no call
+    made, it is "parameter" (`target` is its name) or "given": an input, a buffer, a constant, or
+    something computed from these alone, and so the same for every probe of a step. The last node
+    is "output".
     """
 
     position: int
@@ -39,12 +40,12 @@ class Node:
     kwargs: Kwargs
     name: str
     op: str
-    uses: tuple[int, ...]  # positions that the arguments refer to, in order
+    uses: tuple[int, ...]  # positions its arguments refer to, in order
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A call as it was recorded: what the next pass is compared with."""
+    """A recorded call, to compare with the next pass."""
 
     op: str
     target: Any
@@ -52,11 +53,11 @@ class Seen:
     settings: dict[str, object]  # the attributes of the module
     args: Args
     kwargs: Kwargs
-    is_plain: bool = False  # a layer that makes one tensor of one, without random numbers
+    is_plain: bool = False  # a layer from one tensor to one tensor, without random numbers
 
 
 class Known(NamedTuple):
-    """The calls of an earlier pass, and those of them that drew random numbers."""
+    """The calls of an earlier pass, and which of them drew random numbers."""
 
     seen: list[Seen]
     draws: frozenset[int]
@@ -64,25 +65,25 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """The calls that depend on parameters, in order; `output` is the structure of the output."""
+    """The calls that depend on parameters, in order; `output` has the structure of the output."""
 
     nodes: list[Node]
     output: object
-    users: list[list[int]]  # of each node, the positions that use its result
-    sources: dict[str, list[int]]  # of each parameter name, the nodes that read it
+    users: list[list[int]]  # for each node, the positions that use its result
+    sources: dict[str, list[int]]  # for each parameter name, the nodes that read it
     draws: frozenset[int] = frozenset()  # calls without a rule that drew random numbers
-    swapped: tuple[int, ...] = ()  # calls that have another place than they had in the pass
-    memo: dict[object, Any] = field(default_factory=dict, compare=False)  # what is derived from it
+    swapped: tuple[int, ...] = ()  # calls that were moved from their place in the pass
+    memo: dict[object, Any] = field(default_factory=dict, compare=False)  # derived values
 
     def resembles(self, other: Graph) -> bool:
-        """The same calls of the same things, perhaps with other numbers as arguments?"""
+        """Does `other` make the same calls, perhaps with other numbers as arguments?"""
         return len(self.nodes) == len(other.nodes) and all(
             (a.op, a.target, a.uses) == (b.op, b.target, b.uses) and a.module is b.module
             for a, b in zip(self.nodes, other.nodes, strict=True)
         )
 
     def remember(self, key: object, make: Callable[[], T]) -> T:
-        """Something derived from this graph, made once."""
+        """Derive a value from this graph once and cache it."""
         if key not in self.memo:
             self.memo[key] = make()
         found: T = self.memo[key]
@@ -96,7 +97,7 @@ def connect(
     draws: frozenset[int] = frozenset(),
     swapped: tuple[int, ...] = (),
 ) -> Graph:
-    """The graph of these nodes; `names` are those of the parameters, by id."""
+    """Build the graph of these nodes; `names` maps a parameter's id to its name."""
     end = Node(len(nodes), "output", None, (output,), {}, "output", "output", uses_of(output))
     nodes = [*nodes, end]
     users: list[list[int]] = [[] for _ in nodes]
@@ -114,12 +115,12 @@ def connect(
 
 
 def uses_of(structure: object) -> tuple[int, ...]:
-    """The positions that nested arguments refer to, each once."""
+    """The distinct positions that nested arguments refer to."""
     return tuple(dict.fromkeys(references(structure)))
 
 
 class Run:
-    """One unperturbed pass, with what every call of the graph gave."""
+    """One unperturbed pass, with the result of every call in the graph."""
 
     def __init__(
         self,
@@ -131,13 +132,13 @@ class Run:
     ) -> None:
         self.graph = graph
         self.values = values
-        self.noise = noise  # of dropouts: what the input was multiplied with
-        self.random = random  # of other calls that drew: the generator before
+        self.noise = noise  # the scaled masks of dropouts
+        self.random = random  # for other random calls: the generator's state before
         self.output = output
         self._memo: dict[object, Any] = {}
 
     def put_in_order(self) -> Run:
-        """Give calls that stand elsewhere than in the pass the values that they have there."""
+        """Recompute the values of calls that were moved from their place in the pass."""
         for position in self.graph.swapped:
             node = self.graph.nodes[position]
             args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
@@ -145,26 +146,26 @@ class Run:
         return self
 
     def resolve(self, structure: Any) -> Any:
-        """Replace references by the values they stand for."""
+        """Replace references by their values."""
         if type(structure) is tuple and len(structure) == 1 and type(structure[0]) is Ref:
-            return (self.values[structure[0].position],)  # what most layers are called with
+            return (self.values[structure[0].position],)  # the arguments of most layers
         if not structure:
             return structure
         return map_refs(structure, lambda ref: self.values[ref.position])
 
     def memo(self, key: object, make: Callable[[], T]) -> T:
-        """Something derived from this pass, made once."""
+        """Derive a value from this pass once and cache it."""
         if key not in self._memo:
             self._memo[key] = make()
         found: T = self._memo[key]
         return found
 
     def floats(self) -> set[torch.dtype]:
-        """The precisions of what it gave."""
+        """The floating-point dtypes of the results."""
         return {v.dtype for v in self.values if isinstance(v, Tensor) and v.is_floating_point()}
 
     def call(self, node: Node) -> Call:
-        """What a node was called with and what it gave."""
+        """A node's arguments and result."""
         return Call(
             node.target,
             node.module,
@@ -176,12 +177,12 @@ class Run:
 
 
 def execute(node: Node, args: Args, kwargs: Kwargs) -> object:
-    """Make the call of a node, with these arguments; they are not written to."""
+    """Make a node's call with these arguments, without writing to them."""
     module = node.module
     if module is not None:
         if size := window_of(module):
             return max_of_windows(args[0], size)
-        # What it would write to is kept. (A plain getattr of what is not there is slow.)
+        # Protect the argument of an in-place layer. (getattr of a missing attribute is slow.)
         if vars(module).get("inplace", False):
             args = (args[0].clone(), *args[1:])
         return module.forward(*args, **kwargs)
@@ -191,7 +192,7 @@ def execute(node: Node, args: Args, kwargs: Kwargs) -> object:
 
 
 def has_rule(target: object) -> bool:
-    """Is there a flow for this module type, function or method?"""
+    """Does this module type, function or method have a flow rule?"""
     try:
         return target in rules.flows
     except TypeError:  # a callable that cannot be hashed
@@ -209,7 +210,7 @@ def map_refs(structure: Any, fn: Callable[[Ref], object]) -> Any:
         return {key: map_refs(value, fn) for key, value in structure.items()}
     if kind is slice:
         return slice(*(map_refs(p, fn) for p in (structure.start, structure.stop, structure.step)))
-    if isinstance(structure, (tuple, dict)):  # named tuples, and what models of others return
+    if isinstance(structure, (tuple, dict)):  # named tuples, and output types of other libraries
         return tree_map(lambda leaf: fn(leaf) if type(leaf) is Ref else leaf, structure)
     return structure
 

@@ -1,4 +1,4 @@
-"""Operations that Python does not see: those of scripted, compiled and C++ functions."""
+"""Operations invisible to Python: those of scripted, compiled and C++ functions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .graph import tensors_of
 
 
 class HiddenOperations(TorchDispatchMode):
-    """Tells of every operation on tensors that depend on parameters, made behind Python's back.
+    """Detects operations on parameter-dependent tensors that bypass Python.
 
-    Asked once for each new graph: it sees all that torch computes, which takes its time.
+    It runs once for each new graph, because it intercepts every torch operation and is slow.
     """
 
     def __init__(
@@ -22,14 +22,14 @@ class HiddenOperations(TorchDispatchMode):
         tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__()
-        self._aside = aside  # is this inside a call that is recorded as a whole?
+        self._aside = aside  # are we inside a call recorded as a whole?
         self._depends = depends
         self._tell = tell
 
     def __torch_dispatch__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
-        """An operation of torch is about to run."""
+        """Torch calls this before each operation."""
         kwargs = kwargs or {}
         if not self._aside() and self._depends(tensors_of((*args, *kwargs.values()))):
             self._tell(f"{func} is called where Python cannot see it (scripted or compiled code?)")

@@ -1,4 +1,4 @@
-"""Layers: modules that are recorded as one call, and how they come to be seen while they run."""
+"""Layers: modules recorded as one call, and how to intercept them while the model runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.modules import module as _torch_module
 
 from ..registry import Args, Function, Kwargs, rules
 
-# Made of layers that have rules: what is inside is recorded.
+# Containers of layers that have rules: the calls inside are recorded instead.
 _ENTERED = (
     nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Transformer, nn.TransformerDecoder,
     nn.TransformerDecoderLayer, nn.TransformerEncoderLayer, nn.DataParallel,
@@ -22,9 +22,9 @@ _ENTERED = (
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Are calls of this module recorded as one? Those of torch are, and those that have rules.
+    """Is this module recorded as one call? Torch's own modules are, and modules that have rules.
 
-    Not where users have put another `forward` on the module itself.
+    A module whose instance has its own `forward` is not.
     """
     kind: type = type(module)
     return "forward" not in vars(module) and _is_kind_of_layer(
@@ -42,9 +42,9 @@ def _is_kind_of_layer(kind: type, *rules_known: int) -> bool:
 
 
 def keeps_together(module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
-    """Is this call of a layer recorded as one? An encoder is if it may drop padding on its way.
+    """Is this layer recorded as one call? An encoder is only if it may drop padding.
 
-    What comes out for padding is then not what goes in.
+    The padding in its output then differs from the padding in its input.
     """
     if type(module) is not nn.TransformerEncoder:
         return True
@@ -53,7 +53,7 @@ def keeps_together(module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
 
 
 def has_hooks(m: nn.Module) -> bool:
-    """Does anything run beside the forward when this module is called?"""
+    """Does calling this module run any hooks besides its forward?"""
     t = _torch_module
     return bool(
         m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
@@ -63,9 +63,9 @@ def has_hooks(m: nn.Module) -> bool:
 
 
 class LayerListener:
-    """Lets somebody listen to the layers of a model while it runs.
+    """Intercepts the layers of a model while it runs.
 
-    As attributes of the modules themselves: to change a class would empty the caches of all.
+    It sets attributes on the module instances, because changing a class invalidates its caches.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -76,13 +76,13 @@ class LayerListener:
         self._wrapped = [(vars(m), compiled_from(m)) for m in found if compiled_from(m)]
 
     def _hear(self, module: nn.Module, *args: object, **kwargs: object) -> object:
-        if self.listener is None or get_ident() != self._thread:  # it is running elsewhere, too
+        if self.listener is None or get_ident() != self._thread:  # another thread's call
             return type(module).forward(module, *args, **kwargs)
         return self.listener(module, *args, **kwargs)
 
     @contextmanager
     def open(self, listener: Function) -> Iterator[None]:
-        """While entered, `listener` is called in place of the forwards, with the module first."""
+        """Call `listener` in place of the layers' forwards, with the module as first argument."""
         changed: list[tuple[dict[str, object], object]] = []
         self.listener, self._thread = listener, get_ident()
         try:
@@ -104,17 +104,17 @@ class LayerListener:
 
 
 def is_scripted(module: nn.Module) -> bool:
-    """Do its calls run in C++, where nothing can be seen?"""
+    """Does this module run in C++, where Python sees no calls?"""
     return isinstance(module, torch.jit.ScriptModule)
 
 
 def compiled_from(module: nn.Module) -> nn.Module | None:
-    """What `torch.compile` has made a module of, if it did."""
+    """The original of a module that `torch.compile` made; None for any other module."""
     return module._modules["_orig_mod"] if type(module).__name__ == "OptimizedModule" else None
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module that a wrapper of torch runs, without what it does for gradients."""
+    """The module inside a torch wrapper, without the wrapper's work for gradients."""
     while True:
         if (original := compiled_from(model)) is not None:
             model = original
@@ -125,15 +125,15 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def has_parameters(module: nn.Module) -> bool:
-    """Does a module or one below it have parameters?"""
+    """Does this module or a submodule have parameters?"""
     if any(p is not None for p in module._parameters.values()):
         return True
     return bool(module._modules) and any(True for _ in module.parameters())
 
 
 def buffer_versions(module: nn.Module) -> list[int]:
-    """How often the buffers of a layer were written; batch norms do not read what they write."""
-    if not (module._buffers or module._modules):  # as most of them
+    """Write counts of a layer's buffers; batch norms do not read the buffers they write."""
+    if not (module._buffers or module._modules):  # the common case
         return []
     kept = (m for m in module.modules() if not isinstance(m, nn.modules.batchnorm._NormBase))
     return [b._version for m in kept for b in m._buffers.values() if b is not None]

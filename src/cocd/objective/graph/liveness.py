@@ -1,8 +1,8 @@
-"""Which rows of each activation reach the loss: walked backwards over one run.
+"""Find which rows of each activation reach the loss, by walking backwards over one run.
 
-Where the loss reads the last token alone, so do all layers behind the last attention, and that
-attention's queries. Rules (`rules.rows`) say which rows of its inputs a call takes for some rows of
-its output; a call without one takes all.
+If the loss reads only the last token, only that token matters in all layers behind the last
+attention, and in that attention's queries. Rules (`rules.rows`) state which input rows a call needs
+for given output rows; a call without such a rule needs all rows.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from .graph import Node, Ref, Run, references, tensors_of
 
 
 class Liveness:
-    """The rows that matter of every node's output, and the calls on these alone."""
+    """The rows of every node's output that reach the loss, and the calls restricted to them."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._rows: dict[int, Rows | None] = {}  # of a node; None for all; absent if none
-        self._edges: dict[tuple[int, Key], Rows] = {}  # of an argument where fewer than of its node
+        self._rows: dict[int, Rows | None] = {}  # by node; None: all; absent: none
+        self._edges: dict[tuple[int, Key], Rows] = {}  # arguments that need fewer
         self._calls: dict[int, Call] = {}
-        self._narrow: set[int] = set()  # nodes that are not computed as they were called
+        self._narrow: set[int] = set()  # nodes computed on some of their rows
         for position in references(run.graph.output):
             self._rows[position] = None
         for node in reversed(run.graph.nodes):
             if node.op.startswith("call") and not is_made_of_tensors(run.values[node.position]):
-                self._rows[node.position] = None  # what Python reads may decide what comes next
+                self._rows[node.position] = None  # Python has read it and may have branched on it
             if node.position in self._rows:
                 self._back(node)
         self.everything = not self._narrow
 
     def _back(self, node: Node) -> None:
-        """From what is read of a node's output to what it reads."""
+        """Derive the rows of a node's inputs from the rows of its output."""
         rows, needed = self._rows[node.position], None
         single = isinstance(self._run.values[node.position], Tensor)
         if node.op.startswith("call") and single and node.position not in self._run.random:
@@ -67,29 +67,29 @@ class Liveness:
                 self._rows[position] = None
 
     def reaches(self, position: int) -> bool:
-        """Does anything of this node reach the loss?"""
+        """Does any of this node's output reach the loss?"""
         return position in self._rows
 
     def is_whole(self, position: int) -> bool:
-        """Is this node computed as it was called?"""
+        """Is this node computed on all its rows?"""
         return position not in self._narrow
 
     def call(self, node: Node) -> Call:
-        """The call on the rows that matter."""
+        """The call, restricted to the rows that reach the loss."""
         found = self._calls.get(node.position)
         if found is None:
             found = self._calls[node.position] = self._run.call(node)
         return found
 
     def narrow(self, node: Node, key: Key, position: int, change: Changed) -> Changed:
-        """What this argument of this call has to see of a change at `position`."""
+        """The part of a change at `position` that this argument of this call needs."""
         rows = self._edges.get((node.position, key))
         if rows is None or self._rows.get(position) is not None or not isinstance(change, Change):
             return change
         return rows.narrow(change)
 
     def rows_of(self, node: Node, key: Key, position: int, value: object) -> object:
-        """What this argument of this call has to see of a value at `position`."""
+        """The part of the value at `position` that this argument of this call needs."""
         rows = self._edges.get((node.position, key))
         if rows is None or self._rows.get(position) is not None or not isinstance(value, Tensor):
             return value
@@ -97,12 +97,12 @@ class Liveness:
 
 
 def liveness(run: Run) -> Liveness:
-    """Of this run, walked once."""
+    """The liveness of this run, computed once."""
     return run.memo("liveness", lambda: Liveness(run))
 
 
 def is_made_of_tensors(value: object) -> bool:
-    """Or has Python read something?"""
+    """Does this value contain tensors? If not, Python has read it."""
     return isinstance(value, Tensor) or bool(tensors_of((value,)))
 
 
@@ -115,7 +115,7 @@ def _hashable(target: object) -> bool:
 
 
 def arguments(node: Node) -> list[tuple[Key, Ref]]:
-    """Where the arguments stand that other nodes gave, but for those nested deeper."""
+    """The arguments that come from other nodes, with their keys, except those nested deeper."""
     found: list[tuple[Key, Ref]] = []
     given: list[tuple[Key, Any]] = [*enumerate(node.args), *node.kwargs.items()]
     for key, value in given:

@@ -1,4 +1,4 @@
-"""Propagate what a block of probes changes, and nothing else, from the layer to the loss."""
+"""Propagate only the changes of a block of probes, from the layer to the loss."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .graph import Graph, Node, Ref, Run, has_rule, map_refs, references
 from .liveness import Liveness, liveness
 
 ChangedT = TypeVar("ChangedT", bound=Changed)
-Parts = dict[int, dict[int, Tensor]]  # of nodes, by position: of their results, by place
+Parts = dict[int, dict[int, Tensor]]  # node position -> index of result -> value
 
 
 class Plan:
-    """What happens to the elements of one parameter: where they enter, what follows."""
+    """Where the elements of one parameter enter the graph, and which nodes follow."""
 
     def __init__(self, model: nn.Module, graph: Graph, name: str) -> None:
         self.name = name
-        # The nodes that read it, each with what it calls it: "" for a bare tensor.
+        # The nodes that read the parameter, each with its local name; "" for a bare tensor.
         self.entries = {
             i: _local_name(model, graph.nodes[i], name) for i in sorted(set(graph.sources[name]))
         }
@@ -53,7 +53,7 @@ class Plan:
         self.peak = 0  # bytes of the largest activation stored for one probe
 
     def resume(self, before: Plan) -> None:
-        """Go on as a plan for the same calls did."""
+        """Take over the state of an earlier plan for the same calls."""
         self.rule, self.dense_from = before.rule, before.dense_from
         self.work, self.peak = before.work, before.peak
 
@@ -66,9 +66,9 @@ def _local_name(model: nn.Module, node: Node, name: str) -> str:
 
 
 def _links(graph: Graph, first: int, last: int) -> Iterator[int]:
-    """The nodes behind `first` up to `last` that follow each other, each the only reader.
+    """The nodes from behind `first` up to `last` where each is the only reader of the one before.
 
-    Not all that lie between them: what belongs to another branch must be followed on its own.
+    Nodes in between that belong to another branch are left out: they are propagated separately.
     """
     while first != last:
         (first,) = graph.users[first]
@@ -76,7 +76,7 @@ def _links(graph: Graph, first: int, last: int) -> Iterator[int]:
 
 
 def _is_whole(graph: Graph, live: Liveness, chain: fusion.Chain) -> bool:
-    """Are all activations of a chain computed as they were?"""
+    """Are all activations of a chain computed on all their rows?"""
     ends = [chain.last, chain.tail, chain.place and chain.place.tail]
     last = max(end for end in ends if end is not None)
     return all(live.is_whole(p) for p in (chain.head, *_links(graph, chain.head, last)))
@@ -94,14 +94,14 @@ def propagate(
     scratch: Scratch,
     elsewhere: Collection[int] = (),
 ) -> dict[int, Changed]:
-    """What changes, by node; of nodes that nobody reads any more nothing is kept.
+    """Return the changes by node, dropping those that no later node reads.
 
-    Nothing enters at the nodes `elsewhere`, to which these elements do not matter.
+    Nothing enters at the nodes in `elsewhere`, which do not depend on these elements.
     """
     graph, live = run.graph, liveness(run)
     changes: dict[int, Changed] = {}
     plan.work, plan.peak, plan.dense_from = 0, 0, None
-    skipped: set[int] = set()  # a fused chain answers for several nodes at once
+    skipped: set[int] = set()  # nodes that a fused chain has covered
     for position in plan.nodes:
         node = graph.nodes[position]
         enters = position in plan.entries and position not in elsewhere
@@ -140,7 +140,7 @@ def propagate(
 
 
 def _note(plan: Plan, node: Node, change: ChangedT) -> ChangedT:
-    alone = isinstance(change, Change)  # as nearly always
+    alone = isinstance(change, Change)  # the usual case
     for part in (change,) if alone else tree_flatten(change, is_leaf=is_change)[0]:
         if isinstance(part, Change):
             plan.work += part.numbers
@@ -157,7 +157,7 @@ def _note(plan: Plan, node: Node, change: ChangedT) -> ChangedT:
 def _enter(
     run: Run, live: Liveness, node: Node, plan: Plan, parameter: Tensor, moves: Moves
 ) -> Changed:
-    """What an element changes first; the inputs there are as they were."""
+    """The first change an element makes; the inputs of that node are unchanged."""
     local = plan.entries[node.position]
     first = node.position == plan.entry
     if not node.op.startswith("call"):  # a bare tensor
@@ -179,7 +179,7 @@ _PRODUCTS = {torch.matmul: 1, torch.mm: 1, matmul: 1, "matmul": 1, "mm": 1, torc
 
 
 def _slab_of(graph: Graph, node: Node) -> int:
-    """The dimension of a bare matrix that becomes units: of a right factor its columns."""
+    """The dimension of a bare matrix that becomes units: the columns of a right factor."""
     readers = [graph.nodes[user] for user in graph.users[node.position]]
     return int(
         bool(readers)
@@ -201,7 +201,7 @@ def _enter_again(
     moves: Moves,
     changes: dict[int, Changed],
 ) -> Changed:
-    """A parameter that is used again, where its first use has changed the inputs, too."""
+    """A parameter is used again, and its first use has also changed this node's inputs."""
     call, local = live.call(node), plan.entries[node.position]
     changed = _changed(live, node, changes)
     if node.target in rules.joint and changed is not None:
@@ -231,7 +231,7 @@ def _follow(run: Run, live: Liveness, node: Node, changes: dict[int, Changed]) -
 
 
 def _changed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[Key, Change] | None:
-    """The changed arguments, by where they stand; None if some are nested deeper."""
+    """The changed arguments by key; None if some are nested deeper."""
     where = changed_arguments(node, changes)
     hidden = {used for used in node.uses if used in changes} - set(where.values())
     found: dict[Key, Change] = {}
@@ -244,7 +244,7 @@ def _changed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[Ke
 
 
 def _narrowed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[int, Changed]:
-    """The changes that a call sees, by node."""
+    """The changes that a call needs, by node."""
     found = {used: changes[used] for used in node.uses if used in changes}
     for key, at in changed_arguments(node, changes).items():
         found[at] = live.narrow(node, key, at, changes[at])
@@ -252,7 +252,7 @@ def _narrowed(live: Liveness, node: Node, changes: dict[int, Changed]) -> dict[i
 
 
 def changed_arguments(node: Node, changes: Container[int]) -> dict[Key, int]:
-    """Where the changed arguments stand, and where each comes from; not those nested deeper."""
+    """The key of each changed argument and the node it comes from, except those nested deeper."""
     found: dict[Key, int] = {}
     given: list[tuple[Key, Any]] = [*enumerate(node.args), *node.kwargs.items()]
     for key, value in given:
@@ -272,7 +272,7 @@ def _generic(
     changes: dict[int, Changed],
     parameters: dict[str, Tensor] | None = None,
 ) -> Changed:
-    """No rule: the operation itself, over the stacked probes."""
+    """Without a rule, run the operation itself over the stacked probes."""
     stacks = ({ref: stacks_of(change) for ref, change in changes.items()}, parameters or {})
 
     def apply(probe: tuple[Parts, dict[str, Tensor]]) -> object:
@@ -294,7 +294,7 @@ def _generic(
 
 
 def _given(structure: object, called: Any, values: Parts) -> Any:
-    """The arguments of a call, with what one probe changes in them."""
+    """The arguments of a call under one probe."""
     if isinstance(structure, Ref):
         return replaced(called, values.get(structure.position, {}))
     if isinstance(structure, (list, tuple)) and references(structure):
@@ -309,12 +309,12 @@ def _given(structure: object, called: Any, values: Parts) -> Any:
 
 
 def _perturbed(run: Run, ref: Ref, values: Parts) -> object:
-    """What a node gave, with what one probe changes in it."""
+    """A node's result under one probe."""
     return replaced(run.values[ref.position], values.get(ref.position, {}))
 
 
 def irrelevant(run: Run, plan: Plan, index: list[int]) -> list[tuple[int, ...]]:
-    """For each element the entries at which this batch does not depend on it."""
+    """For each element, the entry nodes where this batch does not depend on it."""
     found: list[tuple[int, ...]] = [()] * len(index)
     for position, local in plan.entries.items():
         node = run.graph.nodes[position]

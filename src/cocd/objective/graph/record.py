@@ -1,9 +1,9 @@
-"""One forward pass of a model, recorded call by call while it runs.
+"""Record one forward pass of a model, call by call, while it runs.
 
-Nothing is symbolic: the model runs as it always does, and what is recorded are the calls that
-depend on parameters, with the tensors that they were given by identity and everything else as it
-is. So branches are the branches that were taken, and sizes are those of the batch. While the calls
-are those of a graph that is known already, they are only compared.
+Nothing is symbolic: the model runs as usual, and the recording keeps the calls that depend on
+parameters. It identifies tensor arguments by identity and keeps all other arguments by value. So
+the recording contains the branches that were taken and the sizes of the batch. As long as the calls
+match a known graph, they are compared and not recorded again.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ WRITES_A_PARAMETER = "its forward writes into a parameter"
 
 
 class Recording(TorchFunctionMode):
-    """The calls of one forward; those that are `known` are recognised as they come."""
+    """The calls of one forward pass, matched against the `known` calls as they come."""
 
     def __init__(
         self, listener: LayerListener, names: dict[int, str], known: Known | None = None
     ) -> None:
         super().__init__()
-        self.values: list[Any] = []  # what each call gave
-        self.noise: dict[int, Tensor] = {}  # what a dropout multiplied its input with
-        self.random: dict[int, Tensor] = {}  # generator before a call that drew from it
+        self.values: list[Any] = []  # the result of each call
+        self.noise: dict[int, Tensor] = {}  # the scaled mask of each dropout
+        self.random: dict[int, Tensor] = {}  # generator state before each random call
         self.seen: list[Seen] = [] if known is None else known.seen
         self.recognised = known is not None
         self.problem = ""  # why the pass cannot be followed
         self._draws = frozenset() if known is None else known.draws
         self._listener = listener
-        self._names = names  # of parameters, by id
-        self._at: dict[int, int] = {}  # by id of a tensor that depends on parameters, its position
-        self._given: dict[int, int] = {}  # the same of others
-        self._stale: set[int] = set()  # ids of tensors that were written to by another name
+        self._names = names  # of the parameters, by id
+        self._at: dict[int, int] = {}  # id -> position, for tensors that depend on parameters
+        self._given: dict[int, int] = {}  # id -> position, for all others
+        self._stale: set[int] = set()  # ids of tensors written to through an alias
         self._rewritten: list[
             Tensor
-        ] = []  # what was written to in this pass, and will be in others
-        self._written: list[Tensor] = []  # given tensors that depend on parameters since a write
-        self._hold: list[Tensor] = []  # ids stay with what they are of as long as that lives
-        self._inside = 0  # calls that are recorded as a whole
+        ] = []  # tensors this pass has written to; later passes will, too
+        self._written: list[Tensor] = []  # given tensors that a write made depend on parameters
+        self._hold: list[Tensor] = []  # keeps tensors alive so that ids are not reused
+        self._inside = 0  # nesting depth of calls recorded as a whole
 
     def run(self, forward: Callable[[], T]) -> T:
-        """What `forward` gives; afterwards `values` and `seen` tell how."""
+        """Run `forward` and return its result; `values` and `seen` then hold the recording."""
         with self._listener.open(self.layer), self:
             if self.recognised:
                 return forward()
@@ -66,21 +66,21 @@ class Recording(TorchFunctionMode):
                 return forward()
 
     def track(self, inputs: list[Tensor]) -> None:
-        """Record the calls on these as well, though they do not depend on parameters."""
+        """Also record calls on these tensors, though they do not depend on parameters."""
         for i, tensor in enumerate(inputs):
             self._at[id(tensor)] = self._note("input", i, None, (), {})
             self.values.append(tensor)
 
     def output(self, value: object) -> object:
-        """The output of the model, with references for what was recorded."""
+        """The output of the model, with recorded tensors replaced by references."""
         return tree_map(self._refer, value)
 
     @property
     def draws(self) -> frozenset[int]:
-        """Where random numbers were drawn that a probe must draw again."""
+        """The calls whose random numbers a probe must draw again."""
         return frozenset(self.random)
 
-    # --- what torch tells -----------------------------------------------------------------------
+    # --- torch's callbacks ----------------------------------------------------------------------
 
     def __torch_function__(
         self,
@@ -89,7 +89,7 @@ class Recording(TorchFunctionMode):
         args: Args = (),
         kwargs: Kwargs | None = None,
     ) -> object:
-        """A torch function or a method of a tensor is called."""
+        """Torch calls this for each torch function and tensor method."""
         kwargs = kwargs or {}
         if self._inside or self.problem:
             return func(*args, **kwargs)
@@ -135,15 +135,15 @@ class Recording(TorchFunctionMode):
         return self._call(kind.op, kind.target, None, operands, kwargs, tensors, execute)
 
     def layer(self, module: nn.Module, *args: Any, **kwargs: Any) -> object:
-        """A layer is called, in place of its forward: with all inside it, that is one call."""
+        """Run in place of a layer's forward and record the layer as one call."""
         forward = type(module).forward
         if self._inside or self.problem or not keeps_together(module, args, kwargs):
             return forward(module, *args, **kwargs)
-        # Without this mode: what is inside is not recorded, and need not be slower than it is.
+        # Leave this mode: calls inside the layer are not recorded and should run at full speed.
         mode = torch._C._pop_torch_function_stack()
         self._inside += 1
         try:
-            if self._is_next(module, args, kwargs):  # as nearly always
+            if self._is_next(module, args, kwargs):  # the usual case
                 position = len(self.values)
                 out = forward(module, args[0])
                 self.values.append(out)
@@ -155,7 +155,7 @@ class Recording(TorchFunctionMode):
             torch._C._push_on_torch_function_stack(mode)
 
     def _is_next(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
-        """Is this a plain call of one tensor, which is known to come now?"""
+        """Is this the plain one-tensor call that the known graph expects next?"""
         position = len(self.values)
         if not self.recognised or position >= len(self.seen) or len(args) != 1 or kwargs:
             return False
@@ -183,7 +183,7 @@ class Recording(TorchFunctionMode):
             )
         before = buffer_versions(module)
         out = self._call("call_module", type(module), module, args, kwargs, tensors, execute)
-        if buffer_versions(module) != before:  # each replay would begin where the last one ended
+        if buffer_versions(module) != before:  # a replay would start from the last one's state
             self._refuse(f"{type(module).__name__} writes into its buffers")
         return out
 
@@ -202,12 +202,12 @@ class Recording(TorchFunctionMode):
             out = args[0] * noise
         else:
             out = self._drawing(position, execute)
-        if not any(out is tensor for tensor in tensors):  # otherwise nothing has happened
+        if not any(out is tensor for tensor in tensors):  # else the call changed nothing
             self._result(op, target, module, args, kwargs, out)
         return out
 
     def _drawing(self, position: int, execute: Callable[[], T]) -> T:
-        """Execute; if random numbers are drawn, keep the state from which they were."""
+        """Execute the call; if it draws random numbers, keep the generator's state from before."""
         if self.recognised and position not in self._draws:
             return execute()
         before = torch.get_rng_state()
@@ -225,7 +225,7 @@ class Recording(TorchFunctionMode):
         kwargs: Kwargs,
         out: Any,
     ) -> None:
-        """A call that depends on parameters has given `out`."""
+        """Record `out`, the result of a call that depends on parameters."""
         position = self._note(op, target, module, args, kwargs)
         self.values.append(out)
         if isinstance(out, Tensor):
@@ -243,7 +243,7 @@ class Recording(TorchFunctionMode):
         args: Args,
         kwargs: Kwargs,
     ) -> int:
-        """The position of a call, and whether it is the one that is known to stand there."""
+        """The position of a call, checking whether it matches the known call there."""
         position = len(self.values)
         if self.recognised:
             known = self.seen[position] if position < len(self.seen) else None
@@ -267,7 +267,7 @@ class Recording(TorchFunctionMode):
     # --- where tensors come from ----------------------------------------------------------------
 
     def _depends(self, tensors: list[Tensor]) -> bool:
-        """Does one of them depend on parameters?"""
+        """Does any of these tensors depend on parameters?"""
         return any(id(tensor) in self._at or id(tensor) in self._names for tensor in tensors)
 
     def _where(self, tensor: Tensor) -> int | None:
@@ -275,7 +275,7 @@ class Recording(TorchFunctionMode):
         return self._given.get(id(tensor)) if position is None else position
 
     def _position(self, tensor: Tensor) -> int:
-        """Where a tensor stands; one that no recorded call has made gets a place."""
+        """A tensor's position; a tensor that no recorded call has made gets a new one."""
         found = self._where(tensor)
         if found is not None:
             return found
@@ -291,7 +291,7 @@ class Recording(TorchFunctionMode):
         return position
 
     def _refuse_hidden(self, tensor: Tensor) -> None:
-        """A tensor of unknown origin must not depend on parameters by ways that were not seen."""
+        """Refuse a tensor of unknown origin that may depend on parameters in an unseen way."""
         self._refuse_stale([tensor])
         if self.recognised:
             return
@@ -301,7 +301,7 @@ class Recording(TorchFunctionMode):
             self._refuse("a tensor is read by a name that no call has given to it")
 
     def _refuse_stale(self, tensors: list[Tensor]) -> None:
-        """What a tensor holds must not have been written by another name."""
+        """Refuse tensors that were written to through an alias."""
         if (self._stale or self._written) and any(
             id(t) in self._stale or any(shares_memory(t, w) for w in self._written) for t in tensors
         ):
@@ -324,14 +324,14 @@ class Recording(TorchFunctionMode):
             return value
         try:
             return tree_map(self._refer, value)
-        except Exception:  # a tuple that looks at what it is made of, such as a PackedSequence
+        except Exception:  # a tuple that checks its items, such as a PackedSequence
             self._refuse(f"its forward passes a {kind.__name__} to a call")
             return value
 
     def _refuse(self, why: str) -> None:
         self.problem = self.problem or why
 
-    # --- calls that write -----------------------------------------------------------------------
+    # --- in-place writes ------------------------------------------------------------------------
 
     def _write(
         self, kind: CallKind, args: Args, kwargs: Kwargs, tensors: list[Tensor],
@@ -348,9 +348,9 @@ class Recording(TorchFunctionMode):
         self, op: str, target: Target, module: nn.Module | None, args: Args, kwargs: Kwargs,
         tensors: list[Tensor], execute: Callable[[], object],
     ) -> object:  # fmt: skip
-        """A call that puts its result into its first argument is recorded as one that returns it.
+        """Record a call that writes into its first argument as a call that returns the result.
 
-        What the argument held before is kept in its place.
+        The recording keeps a copy of the argument's earlier values.
         """
         written = args[0]
         for tensor in tensors:
@@ -379,7 +379,7 @@ class Recording(TorchFunctionMode):
         return out
 
     def _save(self, written: Tensor) -> None:
-        """Keep what the recorded tensors hold that a write is going to change."""
+        """Copy the recorded tensors that a write is about to change."""
         for i, value in enumerate(self.values):
             if isinstance(value, Tensor) and (value is written or shares_memory(value, written)):
                 self.values[i] = value.clone()
@@ -390,7 +390,7 @@ class Recording(TorchFunctionMode):
                     self._hold.append(value)
 
     def _forget(self, written: list[Tensor]) -> None:
-        """A write that does not depend on parameters: what was read before is kept as it was."""
+        """Before a write that does not depend on parameters, copy the values read so far."""
         self._rewritten += written
         for tensor in written:
             if any(shares_memory(tensor, other) for other in self._written):

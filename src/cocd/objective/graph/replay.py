@@ -1,7 +1,7 @@
-"""A pass by the calls of a graph alone, where they are sure to be all that the model does.
+"""Run a pass from the calls of a graph alone, where they are certain to be all the model does.
 
-That is so for models of torch's own layers: what their forwards read are the settings that
-`fingerprint` compares. Calls may then stand in a better order than in the model.
+That holds for models made of torch's own layers: their forwards read only the settings that
+`fingerprint` compares. A replay may then order the calls better than the model does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .layers import has_hooks, is_layer
 
 
 def fingerprint(model: nn.Module) -> list[object] | None:
-    """All that decides which calls a model makes; None if it is not made of torch's layers."""
+    """All that decides which calls a model makes; None unless it is made of torch's layers."""
     if torch._C._len_torch_function_stack():
-        return None  # somebody watches, or changes, what is called
+        return None  # a mode observes or changes the calls
     found: list[object] = []
     modules = [model]
-    for module in modules:  # which grows on the way
+    for module in modules:  # the list grows during the loop
         kind = type(module)
         if has_hooks(module) or "forward" in vars(module):
             return None
@@ -38,16 +38,16 @@ def fingerprint(model: nn.Module) -> list[object] | None:
 
 
 def is_unchanged(before: list[object] | None, model: nn.Module) -> bool:
-    """Does a model that was made of torch's layers make the same calls as then?"""
+    """Does a model made of torch's layers still make the same calls?"""
     now = None if before is None else fingerprint(model)
     try:
         return now is not None and now == before
-    except Exception:  # what cannot be compared is not known to be the same
+    except Exception:  # values that cannot be compared count as different
         return False
 
 
 def replay(graph: Graph, inputs: list[Tensor]) -> Run:
-    """The calls of the graph, one after the other."""
+    """Run the calls of the graph in order."""
     run = Run(graph, [], {}, {}, None)
     for node in graph.nodes[:-1]:
         run.values.append(_value(run, node, inputs))

@@ -1,4 +1,4 @@
-"""From recorded calls to the nodes that rules read: named, by position, in the best order."""
+"""Turn recorded calls into the nodes that rules read: named, by position, in the best order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from .graph import Graph, Known, Node, Ref, Seen, connect, uses_of
 
-# Non-decreasing functions commute with a maximum: applied after the pooling they cost a quarter.
+# Non-decreasing functions commute with a maximum; after 2x2 pooling they cost a quarter.
 _MONOTONE_MODULES = (nn.Tanh, nn.ReLU, nn.Sigmoid, nn.ReLU6, nn.Softplus, nn.ELU, nn.Hardtanh)
 _MONOTONE_FUNCTIONS = {torch.tanh, torch.relu, torch.sigmoid, F.relu, F.tanh, F.sigmoid, F.relu6,
                        F.softplus, F.hardtanh, "tanh", "relu", "sigmoid"}  # fmt: skip
@@ -18,7 +18,7 @@ _MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn
 
 
 def graph_of(known: Known, output: object, model: nn.Module, names: dict[int, str]) -> Graph:
-    """The graph of a recorded pass; `names` are those of the parameters, by id."""
+    """Build the graph of a recorded pass; `names` maps a parameter's id to its name."""
     seen, draws = known
     paths = {id(m): path for path, m in model.named_modules()}
     nodes = [_node(i, call, paths) for i, call in enumerate(seen)]
@@ -33,7 +33,7 @@ def graph_of(known: Known, output: object, model: nn.Module, names: dict[int, st
 def _node(position: int, seen: Seen, paths: dict[int, str]) -> Node:
     args, kwargs = seen.args, seen.kwargs
     if seen.module is not None and kwargs:
-        # Rules find the arguments of layers by position, however they were passed.
+        # Rules expect a layer's arguments by position, even if the model passed them by name.
         bound = inspect.signature(type(seen.module).forward).bind(None, *args, **kwargs)
         bound.apply_defaults()
         args, kwargs = bound.args[1:], bound.kwargs
@@ -49,7 +49,7 @@ def _node(position: int, seen: Seen, paths: dict[int, str]) -> Node:
 
 
 def _swaps(graph: Graph) -> list[tuple[int, int]]:
-    """Activations whose only reader is a max-pooling, and that reader."""
+    """Pairs of an activation and the max-pooling that is its only reader."""
     found = []
     for pool in graph.nodes:
         if type(pool.module) not in _MAX_POOLS or getattr(pool.module, "return_indices", False):
@@ -70,7 +70,7 @@ def _is_monotone(node: Node) -> bool:
 
 
 def _swap(nodes: list[Node], first: int, second: int) -> None:
-    """Let two calls change places, each reading what the one in its place has read."""
+    """Swap two calls; each then reads what the other has read."""
     a, b = nodes[first], nodes[second]
     args = (a.args[0], *b.args[1:])
     nodes[first] = Node(first, b.target, b.module, args, b.kwargs, b.name, b.op, a.uses)

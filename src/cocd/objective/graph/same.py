@@ -1,4 +1,4 @@
-"""Are two calls the same? Tensors by where they stand, everything else by value."""
+"""Compare calls: tensors by their position in the graph, everything else by value."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .graph import Ref, Seen, map_refs
 
 
 def same(known: Any, value: Any, where: Callable[[Tensor], int | None]) -> bool:
-    """Is `value` what is `known`, with references for tensors?
+    """Does `value` equal `known`, in which references stand for tensors?
 
-    Types count: ``x / 2`` and ``x / 2.0`` may differ, and so do zero and minus zero.
+    Types count: ``x / 2`` and ``x / 2.0`` may differ, and so may zero and minus zero.
     """
     kind = type(value)
     if isinstance(value, Tensor):
         return type(known) is Ref and known.position == where(value)
     if type(known) is not kind:
         return False
-    if value is known:  # containers that are known are copies
+    if value is known:  # safe: containers in `known` are copies
         return True
     if kind is list or isinstance(value, tuple):
         return len(known) == len(value) and all(
@@ -42,27 +42,27 @@ def same(known: Any, value: Any, where: Callable[[Tensor], int | None]) -> bool:
         )
     try:
         return bool(value == known)
-    except Exception:  # what cannot be compared is not known to be the same
+    except Exception:  # values that cannot be compared count as different
         return False
 
 
 def is_as_before(known: Seen, module: nn.Module | None) -> bool:
-    """Are the attributes of a module those that it had when its call was recorded?"""
+    """Does a module have the same attributes as when its call was recorded?"""
     try:
         return module is None or vars(module) == known.settings
-    except Exception:  # what cannot be compared is not known to be the same
+    except Exception:  # values that cannot be compared count as different
         return False
 
 
 def shares_memory(a: Tensor, b: object) -> bool:
-    """Do two tensors lie in the same memory?"""
+    """Do two tensors share memory?"""
     return isinstance(b, Tensor) and torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
 
 
 def gives(seen: Seen, values: Sequence[object], state: Tensor | None, written: Tensor) -> bool:
-    """Does a call that returns its result give what the call that writes has written?
+    """Does an out-of-place call return what the in-place call has written?
 
-    `state` is that of the generator from which the call has drawn, if it has.
+    `state` is the generator's state before the call, if the call drew random numbers.
     """
 
     def value(ref: Ref) -> object:

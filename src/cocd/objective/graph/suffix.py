@@ -1,4 +1,4 @@
-"""The pass from the first moved parameter on: what stands before it is as it was recorded."""
+"""Run the pass from the first moved parameter on; calls before it keep their recorded values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..registry import Args, Call, Key, Kwargs
 from .graph import Graph, Node, Ref, Run, map_refs, references
 from .liveness import arguments, is_made_of_tensors, liveness
 
-_WORTH = 0.8  # of the calls at most; where nearly all are made again, the model is as fast
+_WORTH = 0.8  # largest share of calls to repeat; beyond it the model is as fast
 
 
 def downstream(graph: Graph, names: Sequence[str]) -> list[Node]:
@@ -28,9 +28,10 @@ def downstream(graph: Graph, names: Sequence[str]) -> list[Node]:
 
 
 def pays(graph: Graph, names: Sequence[str]) -> bool:
-    """Are there so many calls before the first moved parameter that it is worth the trouble?
+    """Is running the suffix faster than running the model?
 
-    Or layers that are faster here: pooling before an activation, with channels innermost.
+    It is if enough calls come before the first moved parameter, or if the model has layers that are
+    faster here: pooling before an activation, with channels innermost.
     """
     if any(window_of(node.module) for node in graph.nodes):
         return True
@@ -39,7 +40,7 @@ def pays(graph: Graph, names: Sequence[str]) -> bool:
 
 
 class Suffix:
-    """The calls behind some parameters, on the rows that reach the loss."""
+    """The calls that depend on some parameters, on the rows that reach the loss."""
 
     was_checked = False  # against the closure, in this run
 
@@ -48,7 +49,7 @@ class Suffix:
         reached = [n for n in downstream(run.graph, names) if self._live.reaches(n.position)]
         positions = {node.position for node in reached}
         self._nodes = [node for node in reached if node.op.startswith("call")]
-        # Neither random numbers, nor arguments that are nested too deep to be replaced.
+        # Calls must not draw random numbers or have arguments nested too deep to replace.
         self.is_possible = all(
             node.position not in run.random
             and {ref.position for _, ref in arguments(node)} >= positions.intersection(node.uses)
@@ -56,9 +57,9 @@ class Suffix:
         )
 
     def output(self) -> tuple[object, ...]:
-        """The model's output at parameters that have moved, in place or where they are read.
+        """The model's output after parameters have moved, in place or where they are read.
 
-        Empty where Python has read another number than it did: the model may take another way.
+        It is empty if Python would now read a different number: the model may branch differently.
         """
         values: dict[int, object] = {}
         for node in self._nodes:
@@ -84,7 +85,7 @@ class Suffix:
     def _now(
         self, node: Node, key: Key, structure: object, called: Any, values: dict[int, object]
     ) -> object:
-        """An argument as it is now; `called` is what it was, on the rows that matter."""
+        """An argument's current value; `called` is its recorded value on the rows that matter."""
         if isinstance(structure, Ref):
             if structure.position not in values:
                 return called
@@ -101,12 +102,12 @@ class Suffix:
 def _is_equal(value: object, before: object) -> bool:
     try:
         return bool(value == before)
-    except Exception:  # an array, for example, which has left torch for good
+    except Exception:  # for example a NumPy array, which torch no longer tracks
         return False
 
 
 def perform(call: Call, args: Args, kwargs: Kwargs) -> object:
-    """Make a call with other arguments, which are not written to."""
+    """Make a call with other arguments, without writing to them."""
     module = call.module
     if call.noise is not None:
         return args[0] * call.noise
@@ -115,7 +116,7 @@ def perform(call: Call, args: Args, kwargs: Kwargs) -> object:
     if type(module) is nn.Tanh and args[0].dtype == torch.float32 and args[0].is_cpu:
         return tanh_of(torch.mul(args[0], 2))
     if (size := window_of(module)) and not _channels_last(args[0]):
-        return max_of_windows(args[0], size)  # torch's own is fast where channels are innermost
+        return max_of_windows(args[0], size)  # torch's own is fast with channels innermost
     if module is not None:
         if vars(module).get("inplace", getattr(type(module), "inplace", False)):
             args = (args[0].clone(), *args[1:])
@@ -126,7 +127,7 @@ def perform(call: Call, args: Args, kwargs: Kwargs) -> object:
 
 
 def convolve(module: nn.Conv2d, x: Tensor) -> Tensor:
-    """The layer's output, channels innermost in memory: pooling is five times as fast there."""
+    """The layer's output, stored with channels innermost: pooling is then five times as fast."""
     if x.dim() != 4 or x.dtype != torch.float32 or not x.is_cpu:
         return module.forward(x)
     x = x.contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""The graphs of one model: recorded, recognised, and kept for when they come again."""
+"""The graphs of one model: recorded, recognised, and cached for reuse."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .rewrite import graph_of
 from .same import same
 
 _COMPARED = (Ref, int, float, str, type(None))
-_KEPT = 8  # graphs: of train and eval mode, of the last batch of an epoch, of branches
+_KEPT = 8  # graphs: train and eval mode, the last batch of an epoch, branches
 
 
 @dataclass
 class Version:
-    """One way through the model that a pass took."""
+    """One path that a pass took through the model."""
 
     known: Known
     graph: Graph
-    # Of a model that is made of torch's own layers: what they were like, all that counts.
+    # The fingerprint of a model made of torch's own layers.
     plain: list[object] | None = field(default=None, repr=False)
 
 
 class Followed(NamedTuple):
-    """A pass: the output of the model, and how it came about or why that is not known."""
+    """A pass: the output of the model, and its run or the reason why there is none."""
 
     output: object
     run: Run | None
@@ -40,11 +40,11 @@ class Followed(NamedTuple):
 
 
 class Tracer:
-    """Runs a model and keeps what it sees."""
+    """Runs a model and keeps the graphs it records."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.versions: list[Version] = []  # that of the last pass first
+        self.versions: list[Version] = []  # most recent first
         self._listener = LayerListener(model)
         self._scripted = [type(m).__name__ for m in model.modules() if is_scripted(m)]
 
@@ -55,10 +55,10 @@ class Tracer:
         names: dict[int, str],
         whole: bool,
     ) -> Followed:
-        """Run the model; `names` are those of its parameters, by id.
+        """Run the model; `names` maps a parameter's id to its name.
 
-        A model of torch's own layers alone may be replayed instead, where that is faster, unless
-        the `whole` of it is asked for.
+        A model made only of torch's own layers may be replayed instead where that is faster, unless
+        `whole` is set.
         """
         if self._scripted:
             return Followed(forward(), None, f"{self._scripted[0]} runs outside Python, unseen")
@@ -71,7 +71,7 @@ class Tracer:
         ):
             run = replay(version.graph, inputs)
             return Followed(run.output, run)
-        # What is known to be plain is recorded as such; whether it still is, replays will ask.
+        # Keep a known fingerprint; each replay checks that it still holds.
         plain = fingerprint(self.model) if version is None or not version.plain else version.plain
         recording = Recording(self._listener, names, None if version is None else version.known)
         recording.track([] if plain is None else inputs)
@@ -85,7 +85,7 @@ class Tracer:
         return Followed(value, run.put_in_order())
 
     def again(self, inputs: list[Tensor]) -> object:
-        """The output once more, by the calls of the last pass; None where that is not sure."""
+        """Replay the last pass and return its output; None where a replay may be wrong."""
         version = self.versions[0] if self.versions else None
         if version is None or not is_unchanged(version.plain, self.model):
             return None
@@ -154,12 +154,12 @@ def _alike(a: Seen, b: Seen) -> bool:
 def _settings_alike(a: Seen, b: Seen) -> bool:
     try:
         return a.settings == b.settings
-    except Exception:  # what cannot be compared is not known to be the same
+    except Exception:  # values that cannot be compared count as different
         return False
 
 
 def _outputs_alike(a: object, b: object) -> bool:
-    """The same structure of the same calls; what torch cannot look into need not be the same."""
+    """Do two outputs have the same structure and the same calls? Opaque objects may differ."""
     (mine, here), (theirs, there) = tree_flatten(a), tree_flatten(b)
     return bool(here == there) and all(
         x == y if isinstance(x, _COMPARED) else type(x) is type(y)
