@@ -167,7 +167,7 @@ class AskTell:
     @property
     def result(self) -> OptimizeResult:
         """The best point so far, and why the search ended if it has."""
-        from scipy.optimize import OptimizeResult  # at the top it would triple our import time
+        from scipy.optimize import OptimizeResult  # slow to import: only when needed
 
         return OptimizeResult(
             x=self.x,

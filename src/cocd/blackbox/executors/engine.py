@@ -1,4 +1,4 @@
-"""What an engine is asked to do, what it answers to, and how many points make a message."""
+"""The protocol of engines, the collection of their answers, and the size of messages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .task import FLUSH, Answer, Failure, Misuse
 
 FAILURES = 50  # evaluations that may fail in a row
 LOSSES = 10  # workers that may die or hang in a row (or two for each that there is)
-_REASONS = 20  # different ones that are counted apart
+_REASONS = 20  # distinct reasons counted separately
 
 
 class TooManyFailures(RuntimeError):
-    """So many evaluations have failed in a row that going on makes no sense."""
+    """Too many evaluations have failed in a row to continue."""
 
 
 class Answers:
-    """Collects what comes back for the points of a phase, and counts what does not."""
+    """Collects the answers for the points of a phase, and counts failures."""
 
     def __init__(self, count: int) -> None:
         self._most_losses = max(LOSSES, 2 * count)
@@ -33,10 +33,10 @@ class Answers:
         self.begin(0)
 
     def begin(self, k: int, opening: bool = False) -> None:
-        """A phase of k points begins; an opening one with x0, before which nothing is concluded.
+        """Begin a phase of k points. Until x0 has a value, no number of failures ends the run.
 
-        Workers are not equally fast: one may fail many times while another still evaluates x0,
-        and x0 has its second try like any other point.
+        Workers differ in speed: one may fail many times while another still evaluates x0, and x0
+        gets a second try like any other point.
         """
         self._early = opening
         self.values: Vector = np.full(k, np.nan)
@@ -44,7 +44,7 @@ class Answers:
         self.failed: dict[int, str] = {}
 
     def put(self, row: int, answer: Answer) -> None:
-        """The function has answered."""
+        """Record the value or failure of one point."""
         if isinstance(answer, Misuse):
             raise ValueError(str(answer))
         if isinstance(answer, Failure):
@@ -60,7 +60,7 @@ class Answers:
             self._early = self._early and row != 0
 
     def lost(self, rows: list[int], why: str) -> None:
-        """A worker has not answered and will not."""
+        """Record rows that a dead or hanging worker did not answer."""
         self.failed.update(dict.fromkeys(rows, why))
         self._losses += 1
         self._check(self._losses, self._most_losses, "workers", why)
@@ -70,16 +70,16 @@ class Answers:
             raise TooManyFailures(f"{count} {what} in a row failed, the last one with: {why}")
 
     def again(self) -> list[int]:
-        """The rows that failed, which get a second chance."""
+        """Return the failed rows for a second try."""
         rows = sorted(self.failed)
         self.retried += len(rows)
         self.failed = {}
         return rows
 
     def give_up(self) -> None:
-        """What has failed stays NaN, and is told so."""
+        """Leave failed rows as NaN and count their reasons."""
         for row, failure in self.failed.items():
-            why = str(failure)  # without the exception, whose frames it would keep alive
+            why = str(failure)  # the exception itself would keep its frames alive
             if why not in self.reasons and len(self.reasons) >= _REASONS:
                 why = "other"
             self.reasons[why] = self.reasons.get(why, 0) + 1
@@ -92,17 +92,17 @@ class Engine(Protocol):
     """Evaluates points somewhere."""
 
     count: int  # workers, as far as is known
-    elsewhere: bool  # whether a second try may end otherwise than the first
+    elsewhere: bool  # whether a second try may have another outcome
 
     def run(self, points: Points, rows: Iterable[int], answers: Answers, alone: bool) -> None:
-        """Evaluate some rows and pass on what comes back; `alone` for a message each."""
+        """Evaluate some rows and pass on the answers; `alone` sends one row per message."""
 
     def close(self) -> None:
-        """Leave nothing running that was started here."""
+        """Stop everything that this engine has started."""
 
 
 def evaluate(engine: Engine, points: Points, rows: list[int], answers: Answers) -> None:
-    """All rows once, those that failed once more, elsewhere if there is one; then they are NaN."""
+    """Evaluate all rows; retry failures once, on another worker if possible, then leave NaN."""
     engine.run(points, rows, answers, alone=False)
     if engine.elsewhere and answers.failed:
         engine.run(points, answers.again(), answers, alone=True)
@@ -110,7 +110,7 @@ def evaluate(engine: Engine, points: Points, rows: list[int], answers: Answers) 
 
 
 def chunk_size(seconds: float, waiting: int, workers: int) -> int:
-    """Points to a message: worth `FLUSH` seconds of work, and no worker goes without.
+    """Points per message: about `FLUSH` seconds of work, and some for every worker.
 
     >>> chunk_size(0.02, waiting=64, workers=4), chunk_size(1e-5, 64, 4), chunk_size(0.0, 64, 4)
     (1, 16, 1)

@@ -1,4 +1,4 @@
-"""Worker processes of our own: one that dies or hangs is replaced, and costs its probe alone."""
+"""A pool of worker processes that replaces any that die or hang; only their probes are lost."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..methods.rule import Points, some_of
 from .engine import Answers, TooManyFailures, chunk_size
 from .task import FLUSH, Done, Task, kill_group, serve
 
-if TYPE_CHECKING:  # not all of them are there on all systems
+if TYPE_CHECKING:  # some systems lack some of these
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-_PATIENCE = 1.0  # seconds that idle workers get to leave by themselves
+_PATIENCE = 1.0  # seconds that idle workers get to exit
 _SLACK = 0.05  # seconds that a message may take, on top of `timeout`
 _STARTS = 3  # processes in a row that may fail to start
 
 
 class _Worker:
-    """One process, the rows it is at, and until when it may be silent."""
+    """One process, the rows it evaluates, and when it last answered."""
 
     def __init__(self, context: SpawnContext | ForkServerContext, payload: bytes) -> None:
         self.connection: Connection
@@ -37,10 +37,10 @@ class _Worker:
         self.heard = monotonic()
 
     def kill(self) -> None:
-        """At once, with all that it has started."""
+        """Kill the process and everything it has started."""
         if self.process.pid is not None:
             kill_group(self.process.pid)
-        self.process.kill()  # also where it has not made itself a group yet
+        self.process.kill()  # in case it has not created its group yet
         self.process.join()
         self.connection.close()
 
@@ -48,9 +48,9 @@ class _Worker:
 class Pool:
     """`count` processes, started when they are first needed.
 
-    They are forked from a clean server process where that exists, else spawned: forking this
-    process would copy its threads' locks. So `fun` has to be importable, and a script needs its
-    ``if __name__ == "__main__":``.
+    The workers are forked from a clean server process if the system has one, otherwise spawned:
+    forking this process would copy its threads' locks. So `fun` must be importable, and a script
+    needs ``if __name__ == "__main__":``.
     """
 
     elsewhere = True
@@ -70,31 +70,31 @@ class Pool:
             else multiprocessing.get_context("spawn")
         )
         if forkserver:
-            # The imports are made once, in the server, not once in every worker.
+            # The server imports modules once for all workers.
             self._context.set_forkserver_preload([serve.__module__])
         self.count, self._timeout = count, timeout
         self._workers: list[_Worker] = []
-        self._culprits: dict[int, _Worker] = {}  # who failed a row: it is retried elsewhere
-        self._seconds = 0.0  # of one evaluation, as lately measured
+        self._culprits: dict[int, _Worker] = {}  # who failed a row: another worker retries it
+        self._seconds = 0.0  # of one evaluation, from the latest answer
         self._failed_starts = 0
         self._started = False
 
     def run(self, points: Points, rows: Iterable[int], answers: Answers, alone: bool) -> None:
-        """Evaluate some rows; everything that comes of it goes to `answers` as it comes."""
+        """Evaluate some rows; each result goes to `answers` as it arrives."""
         queue = deque(rows)
         if not alone:
             self._culprits.clear()
         while queue or any(worker.rows for worker in self._workers):
             if self._failed_starts >= _STARTS and not self._workers:
                 raise TooManyFailures(f"{_STARTS} worker processes in a row could not be started")
-            # One more for a second try: who failed the first may be the only one there is.
+            # A second try needs one more worker: the one that failed may be the only one.
             self._hire(len(queue) + sum(bool(w.rows) for w in self._workers) + alone)
             self._assign(points, queue, alone, answers)
             self._listen(answers)
             self._kill_overdue(answers)
 
     def close(self) -> None:
-        """End all processes: idle ones by closing their line, others at once."""
+        """End all processes: close the connections of idle ones and kill the others."""
         idle = [worker for worker in self._workers if worker.ready and not worker.rows]
         for worker in idle:
             worker.connection.close()
@@ -111,7 +111,7 @@ class Pool:
         while len(self._workers) < min(count, self.count) and self._failed_starts < _STARTS:
             try:
                 self._workers.append(_Worker(self._context, self._payload))
-            except (EOFError, OSError):  # the server is gone; the next start begins another one
+            except (EOFError, OSError):  # the server is gone; the next start launches another
                 self._failed_starts += 1
 
     def _assign(self, points: Points, queue: deque[int], alone: bool, answers: Answers) -> None:
@@ -126,11 +126,11 @@ class Pool:
             worker.heard = monotonic()
             try:
                 worker.connection.send(some_of(points, taken))
-            except OSError:  # it has died; its silence is noticed when it is listened to
+            except OSError:  # the worker has died; `_listen` will notice
                 continue
 
     def _take(self, queue: deque[int], size: int, worker: _Worker) -> list[int]:
-        """Rows for a worker, but none that it has failed itself, if there are others to do it."""
+        """Rows for a worker, except those it has failed if another worker can take them."""
         taken: list[int] = []
         for _ in range(len(queue)):
             row = queue.popleft()
@@ -147,7 +147,7 @@ class Pool:
         for worker in [w for w in self._workers if w.connection in heard]:
             try:
                 message = worker.connection.recv()
-            except Exception:  # the line is closed, or cut in the middle of a message
+            except Exception:  # the connection is closed, perhaps in the middle of a message
                 self._dismiss(worker, answers, None)
                 continue
             worker.heard = monotonic()
@@ -167,7 +167,7 @@ class Pool:
                 worker.ready, self._started, self._failed_starts = True, True, 0
 
     def _dismiss(self, worker: _Worker, answers: Answers, why: str | None) -> None:
-        """A worker has died, or is killed: the rows it had are lost."""
+        """Remove a worker that has died or must be killed; its rows are lost."""
         self._workers.remove(worker)
         if why is None:
             worker.process.join(_PATIENCE)

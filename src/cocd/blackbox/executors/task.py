@@ -1,4 +1,4 @@
-"""The worker's side of an evaluation: what is sent anywhere, and what comes back."""
+"""The worker's side of an evaluation: the task it receives and the answers it returns."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ FLUSH = 5e-3  # seconds of work that are worth a message
 
 
 class Failure(str):
-    """What went wrong, in one line; `error` is the exception if there was one.
+    """One line about what went wrong; `error` is the exception, if any.
 
-    An exception need not survive pickling, so that another process gets its traceback as text.
+    Not every exception can be pickled, so other processes receive the traceback as text.
     """
 
     error: BaseException | None = None
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        r"""An exception in one line.
+        r"""Summarise an exception in one line.
 
         >>> Failure.of(ValueError("the mesh\nis bad"))
         'ValueError: the mesh is bad'
         """
         try:
             text = str(error)
-        except Exception:  # its __str__ has a mistake of its own
+        except Exception:  # its __str__ is broken
             text = "(no message: its __str__ raises)"
         failure = cls(" ".join(f"{type(error).__name__}: {text}".split())[:200])
         failure.error = error
@@ -46,7 +46,7 @@ class Failure(str):
 
     @classmethod
     def elsewhere(cls, text: str, where: str) -> Failure:
-        """One that another process has sent."""
+        """A failure that another process has sent."""
         failure = cls(text)
         failure.error = RuntimeError(f"in another process:\n\n{where}") if where else None
         return failure
@@ -62,7 +62,7 @@ class Failure(str):
 
 
 class Misuse(Failure):
-    """The function is not what `vectorized` says: no evaluation of it can be trusted."""
+    """The function is not vectorized as declared, so none of its values can be trusted."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return Misuse, (str(self),)
@@ -79,7 +79,7 @@ class Done(NamedTuple):
 
 
 class Task:
-    """The function with everything it needs; goes to processes and clusters by pickle."""
+    """The function and its arguments, pickled for processes and clusters."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Task:
         self.fun, self.args, self.shape, self.vectorized = fun, args, shape, vectorized
 
     def __call__(self, points: Points) -> Done:
-        """Evaluate points; nothing that the function does wrong gets out as an exception."""
+        """Evaluate points; an exception in the function becomes a `Failure`."""
         start = perf_counter()
         answers = self.many(points) if self.vectorized else [self.one(point) for point in points]
         return Done(answers, perf_counter() - start)
 
     def one(self, point: Vector) -> Answer:
-        """One point, which the function may keep or write to."""
+        """Evaluate one point, which the function may keep or overwrite."""
         if self.vectorized:
             return self.many(point[None])[0]
         try:
@@ -106,7 +106,7 @@ class Task:
             return Failure.of(error)
 
     def many(self, points: Points) -> list[Answer]:
-        """All points in one call; each alone if that call fails."""
+        """Evaluate all points in one call, or each separately if that call fails."""
         columns = np.array(points).T
         try:
             values = unmasked(self.fun(columns, *self.args))
@@ -117,7 +117,7 @@ class Task:
                 f"{columns.shape}, got shape {values.shape}; return one for each column, or leave "
                 "vectorized out"
             )
-            # One NaN may be how a whole call fails; one number is a sum over points.
+            # A single NaN may mean that the call failed; a single number is a sum over points.
             if values.size != 1 or np.isfinite(values.astype(np.float64)).all():
                 return [Misuse(text)] * len(points)
             raise ValueError(text)
@@ -128,7 +128,7 @@ class Task:
 
 
 def unmasked(values: object) -> NDArray[Any]:
-    """As an array, NaN where a masked array has no value.
+    """Convert to an array, with NaN for masked elements.
 
     >>> unmasked(np.ma.masked), unmasked(np.ma.array([1, 2], mask=[False, True]))
     (array(nan), array([ 1., nan]))
@@ -139,7 +139,7 @@ def unmasked(values: object) -> NDArray[Any]:
 
 
 def scalar(value: object) -> Answer:
-    """A function's value as a finite float, or a word on what it is instead.
+    """Return a function's value as a finite float, or a failure that describes it.
 
     >>> scalar(np.array([2.0])), scalar(np.nan), scalar([1, 2]), scalar(None)
     (2.0, 'fun returned nan', 'fun returned an array of shape (2,)', 'fun returned None')
@@ -159,13 +159,13 @@ def scalar(value: object) -> Answer:
 
 
 def serve(connection: Connection, payload: bytes) -> None:
-    """The life of a worker process: say that it is ready, then answer until the line is closed.
+    """Run a worker process: report ready, then answer until the connection closes.
 
-    Answers are sent as soon as `FLUSH` seconds' worth has come together, so that slow functions
-    are answered one by one and fast ones in batches.
+    The worker sends answers after every `FLUSH` seconds of work: values of a slow function one by
+    one, those of a fast one in batches.
     """
     if hasattr(os, "setsid"):
-        os.setsid()  # so that it can be killed with all that it has started; Ctrl-C is not for it
+        os.setsid()  # a group can be killed with all its children, and gets no Ctrl-C
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
@@ -195,7 +195,7 @@ def serve(connection: Connection, payload: bytes) -> None:
 
 
 def _die_with_parent() -> None:
-    """A worker that evaluates does not read its line, and would outlive a killed parent."""
+    """Exit when the parent dies: a busy worker does not notice a closed connection."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -204,7 +204,7 @@ def _die_with_parent() -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a worker process and all that it has started."""
+    """Kill a worker process and everything it has started."""
     try:
         if hasattr(os, "killpg"):
             os.killpg(pid, signal.SIGKILL)

@@ -1,10 +1,9 @@
-"""Engines that evaluate points: here, in processes, on executors, through anything like `map`.
+"""Engines that evaluate points: in this process, in others, on executors or through a `map`.
 
-What a failure costs depends on the engine. `workers` as an int and futures executors: a function
-that raises, returns NaN or no number, a process that dies and an evaluation that exceeds
-`timeout` cost that probe alone, after a second try elsewhere. Other map-like callables: the same
-for a function that raises or returns NaN; what the callable itself raises costs the batch; a
-hang is theirs.
+The cost of a failure depends on the engine. With `workers` as an int or a futures executor, an
+exception, a NaN, a dead process or an exceeded `timeout` costs only that probe, after a second try
+on another worker. With other map-like callables, an exception or NaN in the function costs that
+probe, an exception in the callable costs the batch, and nothing stops a callable that hangs.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from .engine import Answers, Engine, TooManyFailures, chunk_size
 from .pool import Pool
 from .task import Done, Failure, Task
 
-_NUMBERS = 1 << 22  # in an array for a vectorized function: 32 MB
+_NUMBERS = 1 << 22  # the most in an array for a vectorized function: 32 MB
 _STARTUP = 60.0  # seconds that an executor's processes may take before the first answer
-_LOOK = 0.5  # seconds between two looks at whether the executor still works
-_POLL = 0.05  # seconds between two looks at whether a future has begun to run
+_LOOK = 0.5  # seconds between checks that the executor still works
+_POLL = 0.05  # seconds between checks whether a future has begun to run
 
 Map = Callable[..., Iterable[object]]  # called like the builtin
 
@@ -49,7 +48,7 @@ Workers = int | Executor | HasMap | Map
 
 
 class InProcess:
-    """One after the other, here. A second try would end as the first did."""
+    """Evaluates points sequentially in this process, where a retry would fail again."""
 
     elsewhere = False
     count = 1
@@ -61,7 +60,7 @@ class InProcess:
         """Evaluate some rows."""
         if not self._task.vectorized:
             one, put = self._task.one, answers.put
-            # A copy for each: what the function does to its argument must not come back here.
+            # Copy each point, so that a function which writes to its argument changes nothing here.
             made = points if isinstance(points, Probes) else np.array(points)
             for row in rows:
                 put(row, one(made[row]))
@@ -78,10 +77,10 @@ class InProcess:
 
 
 class OnExecutor:
-    """Any `concurrent.futures.Executor`; it stays the caller's and is not shut down.
+    """Evaluates points on any `concurrent.futures.Executor`, and never shuts it down.
 
-    An executor that breaks because a process of it died, or whose workers all hang, is replaced
-    for the rest of the run by processes of our own.
+    If the executor breaks because one of its processes died, or if all its workers hang, a `Pool`
+    replaces it for the rest of the run.
     """
 
     elsewhere = True
@@ -109,7 +108,7 @@ class OnExecutor:
                 self._replace(queue, answers, "the executor takes no more work")
                 return
             done = wait(self._out, self._wait(running), FIRST_COMPLETED).done
-            # Nobody is told of futures that a shutdown cancels.
+            # `wait` does not report futures that a shutdown cancels.
             for future in done | {future for future in self._out if future.cancelled()}:
                 if not self._collect(future, answers):
                     self._replace(queue, answers, "the executor broke or was shut down")
@@ -117,7 +116,7 @@ class OnExecutor:
             self._drop_overdue(running, answers)
 
     def close(self) -> None:
-        """Take back what has not begun."""
+        """Cancel evaluations that have not begun."""
         for future in [*self._out, *self._hanging]:
             future.cancel()
         self._out.clear()
@@ -126,8 +125,8 @@ class OnExecutor:
 
     def _free(self) -> int:
         if self._timeout is None or self._capacity is None:
-            return 1  # any number may be submitted, one after the other
-        # What is submitted begins at once, so that its time can be taken.
+            return 1  # submissions are unlimited
+        # Submit only what can begin at once, so that its time can be measured.
         self._hanging = {future for future in self._hanging if not future.done()}
         return self._capacity - len(self._hanging) - len(self._out)
 
@@ -145,12 +144,12 @@ class OnExecutor:
         return bool(self._out) or not queue
 
     def _collect(self, future: Future[Done], answers: Answers) -> bool:
-        """Pass the answers on; False if the executor is broken."""
+        """Pass on the answers; return False if the executor is broken."""
         part = self._out.pop(future)
         try:
             done = future.result()
         except (BrokenExecutor, CancelledError):
-            self._out[future] = part  # to be lost with the others
+            self._out[future] = part  # `_replace` retries it with the others
             return False
         except Exception as error:
             if not self._worked:
@@ -189,22 +188,22 @@ class OnExecutor:
         for future in [f for f in self._out if now - running.get(f, now) >= self._patience]:
             if not future.cancel():
                 self._hanging.add(future)
-            self._worked = True  # the executor itself does its work
+            self._worked = True  # the executor itself works
             answers.lost(self._out.pop(future), f"no answer within timeout={self._timeout:g} s")
 
     def _replace(self, queue: deque[int], answers: Answers, why: str) -> None:
-        """The executor is of no more use: what it has not answered is lost, to be tried again."""
+        """Replace a useless executor by a pool; unanswered rows are lost and get a second try."""
         rows = sorted([*queue, *(row for part in self._out.values() for row in part)])
         self._out.clear()
         answers.lost(rows, why)
         try:
             self._instead = Pool(self._task, self.count, self._timeout)
-        except ValueError as error:  # what threads could evaluate cannot go to processes
+        except ValueError as error:  # threads can evaluate what cannot be sent to processes
             raise TooManyFailures(f"{why}, and it cannot be replaced: {error}") from None
 
 
 class ThroughMap:
-    """Anything that is called like the builtin `map`."""
+    """Evaluates points through a callable with the signature of `map`."""
 
     elsewhere = True
 
@@ -236,11 +235,11 @@ class ThroughMap:
                 answers.put(row, answer)
 
     def close(self) -> None:
-        """It is the caller's."""
+        """Leave the callable alone: it belongs to the caller."""
 
 
 def gather(results: Iterable[object]) -> list[Any]:
-    """What a map gave, with futures and Ray's references waited for."""
+    """Collect the results of a map; wait for futures and Ray references."""
     found: list[Any] = list(results)
     if found and type(found[0]).__name__ == "ObjectRef":
         import ray
@@ -255,10 +254,10 @@ def engine(workers: Workers, task: Task, timeout: float | None) -> Engine:
         return _own(workers, task, timeout)
     owner = getattr(workers, "__self__", workers) if _is_map(workers) else workers
     if isinstance(owner, Executor):
-        # mpi4py keeps the number of its workers elsewhere than the standard library does.
+        # mpi4py stores its number of workers under another name than the standard library.
         return OnExecutor(owner, task, getattr(owner, "num_workers", None), timeout)
     if hasattr(owner, "get_executor") and hasattr(owner, "nthreads"):  # a Dask client
-        # By default Dask gives the same answer to the same call: not to a noisy function, please.
+        # By default Dask caches identical calls, which would be wrong for a noisy function.
         threads = sum(owner.nthreads().values())
         return OnExecutor(owner.get_executor(pure=False), task, threads, timeout)
     map_ = workers if callable(workers) else getattr(workers, "map", None)

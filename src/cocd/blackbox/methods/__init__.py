@@ -1,1 +1,1 @@
-"""How the next points are chosen."""
+"""Methods: each chooses the next points from the values so far."""

@@ -1,8 +1,8 @@
-"""The automatic rule: no learning rate; it goes through the stages that the function asks for.
+"""The automatic method: no learning rate, and a sequence of stages that depends on the function.
 
-A measurement of the noise at x0; a `Descent`; where steps gain less than noise hides an
-`Averaging`; where no lower point nearby a `CoordinateScan`, then a `Continuation` from a wide
-radius and a descent from where it leads, until nothing lower has been found for long.
+It measures the noise at x0 and runs a `Descent`. If noise hides what steps gain, an `Averaging`
+follows. If no nearby point is lower, a `CoordinateScan` follows, then a `Continuation` from a wide
+radius and a descent from its end, until several attempts in a row find nothing lower.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .surface import Surface
 
 Stage = Descent | Averaging | CoordinateScan | Continuation
 
-_SWEEPS = 8  # that a limit should leave room for, where the budget is not given
-_QUIETER = 0.1  # the noise at which values can be compared again, of what it was
-_WIDTHS = (1.0, 3.0, 0.5, 2.0, 6.0)  # of a coordinate's scale, where continuations begin, by turns
-_LOOKED = (2.0, 1.0, 4.0, 0.5)  # of the scale, where looks around begin, by turns
-_LOOKS = 10  # values whose mean tells what a point is worth in noise
-# Where fun falls without bound differences overflow: what is not finite is not used.
+_SWEEPS = 8  # sweeps that a limit should leave room for if compute_budget is None
+_QUIETER = 0.1  # fraction of the earlier noise at which values can be compared again
+_WIDTHS = (1.0, 3.0, 0.5, 2.0, 6.0)  # first radii of successive continuations, in units of scale
+_LOOKED = (2.0, 1.0, 4.0, 0.5)  # first radii of successive coordinate scans, in units of scale
+_LOOKS = 10  # evaluations averaged at the last iterate with noise
+# If fun falls without bound, differences overflow; values that are not finite are not used.
 _EXTREMES: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 _ATTEMPTS = 10  # in a row that find nothing lower
 
 
 class Auto:
-    """CoCD that needs no learning rate; `Rule` says what is asked of it."""
+    """CoCD without a learning rate; implements `Rule`."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Auto:
         self.converged = ""
         self.settled: Settled | None = None
         self._steps = self._skips = 0  # of the stages that are over
-        self._best, self._lowest = x0.copy(), np.inf  # where the lowest of the descents ended
-        self._bend = np.zeros(len(x0))  # the curvatures there
-        self._why = ""  # it ended there
-        self._kink = False  # slopes jump there
+        self._best, self._lowest = x0.copy(), np.inf  # end of the lowest descent so far
+        self._bend = np.zeros(len(x0))  # curvatures at `_best`
+        self._why = ""  # why that descent ended
+        self._kink = False  # whether slopes jump at `_best`
         self._first = 0.0  # f(x0)
         self._attempts = self._vain = 0
 
@@ -70,7 +70,7 @@ class Auto:
 
     @property
     def nit(self) -> int:
-        """Whole steps made."""
+        """Completed steps."""
         return self._steps + (0 if self._stage is None else self._stage.steps)
 
     @property
@@ -80,7 +80,7 @@ class Auto:
 
     @property
     def averaged(self) -> tuple[Vector, float] | None:
-        """With noise: the last point that was evaluated, and the mean of its values."""
+        """With noise: the last evaluated point and its mean value."""
         stage = self._stage
         if stage is None or not self.surface.noise:
             return None
@@ -88,11 +88,11 @@ class Auto:
 
     @property
     def final_evaluations(self) -> int:
-        """One without noise."""
+        """Evaluations of the last iterate: several with noise, otherwise one."""
         return _LOOKS if self.surface.noise else 1
 
     def ask(self, limit: int | None) -> Points:
-        """x0 and its neighbours; then what the stage asks for."""
+        """x0 and its neighbours first, then the points of the current stage."""
         if self._stage is not None:
             with np.errstate(**_EXTREMES):
                 return self._stage.ask(limit)
@@ -128,7 +128,7 @@ class Auto:
         return Descent(self.surface, x, f, self._B, self._ftol, known)
 
     def _following(self, stage: Stage) -> Stage | None:
-        """The stage after this one, None if it goes on; sets `converged` where all is done."""
+        """The next stage, or None if this one continues; sets `converged` at the end."""
         surface = self.surface
         if isinstance(stage, Averaging):
             if surface.noise >= _QUIETER * stage.began:
@@ -163,7 +163,7 @@ class Auto:
             self._best, self._lowest, self._bend = stage.x.copy(), stage.f, stage.c.copy()
             self._kink = stage.kink
             self._why = f"converged: {stage.done} (ftol={self._ftol:g}), {self._around}"
-        alone = surface.noise > 0 or surface.eps is not None  # there is no wider radius
+        alone = surface.noise > 0 or surface.eps is not None  # wider radii are no use here
         if not self._never and (alone or self._vain > _ATTEMPTS):
             self.converged = self._why
             return None
@@ -205,7 +205,7 @@ class Auto:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
         B = state["B"]
         if B is not None and not (isinstance(B, int) and 1 <= B <= len(self._x0)):
@@ -220,7 +220,7 @@ class Auto:
             name, saved = state["stage"]
             self._stage = self._empty(name)
             self._stage.load_state_dict(saved)
-        self._rng.bit_generator.state = state["random"]  # last: an empty stage may have drawn
+        self._rng.bit_generator.state = state["random"]  # last: `_empty` may draw
 
     def _empty(self, name: str) -> Stage:
         x = self._x0

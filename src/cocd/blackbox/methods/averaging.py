@@ -1,9 +1,10 @@
-"""Where steps gain less than the noise hides: averages of slopes instead of comparisons of values.
+"""Average slopes instead of comparing values, for steps whose gain the noise hides.
 
-Each sweep makes a step by its own differences, no search. A step's share falls only when steps
-begin to turn back (Kesten): a share of 1/k makes the iterate an average over k sweeps, and what
-noise does to it falls with k. Curvatures are averaged, too. Radii are where curvature stands out of
-the noise, so that slopes are as exact as the noise allows.
+Each sweep makes one step from its own differences, without a line search. The step is scaled by a
+share that falls only when steps reverse direction (Kesten's rule). With a share of 1/k the iterate
+averages k sweeps, and the effect of noise falls with k. Curvatures are averaged, too. The radii are
+as small as the noise allows for the curvature to remain visible, so slopes are as exact as the
+noise permits.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from .rule import Points, Vector
 from .saving import fields, restore
 from .surface import Surface, differences, probes
 
-_MEMORY = 10  # sweeps that curvatures are averaged over
-_REACH = 2.0  # no coordinate moves further than so many radii
+_MEMORY = 10  # sweeps over which curvatures are averaged
+_REACH = 2.0  # the most radii that a coordinate may move
 
 
 class Averaging:
-    """From x on, as long as there are evaluations."""
+    """Averages from x on while evaluations remain."""
 
     done = ""
 
@@ -32,21 +33,21 @@ class Averaging:
         self.surface, self.pairs = surface, pairs
         self.x, self.f, self.steps, self.skipped = x.copy(), f, 0, 0
         self.c = c.copy()
-        self._seen = 0  # sweeps that curvatures are the mean of
+        self._seen = 0  # sweeps in the mean of the curvatures
         self._turns = 0
         self._d = np.zeros(len(x))
         self._stencil: Stencil
         self.began = surface.noise
-        self.at = (x.copy(), f)  # the last point that was evaluated, and its mean
+        self.at = (x.copy(), f)  # the last evaluated point and its mean value
 
     def ask(self, limit: int | None) -> Points:
-        """A whole sweep and x twice, whose difference is noise; or as much as fits."""
+        """A whole sweep, with x twice to measure the noise; nothing if a sweep does not fit."""
         n = len(self.x)
         B = n if limit is None else min(n, (limit - 2) // 2)
-        if n > B:  # a part of a sweep would move a part of x by noise that nothing averages
+        if n > B:  # a partial sweep would move part of x by noise that nothing averages
             return np.empty((0, n))
         least = self.surface.least(self.x, self.f, self.c)
-        # Averages tell what smaller differences say, which the curve falsifies less.
+        # Averaging allows smaller radii, whose truncation error is smaller.
         h = least / (1 + self._turns) ** 0.25
         if self.surface.eps is not None:
             h = np.full(n, self.surface.eps)
@@ -54,7 +55,7 @@ class Averaging:
         return probes(self.x, self._stencil, again=True)
 
     def tell(self, values: Vector) -> None:
-        """A step."""
+        """Make a step."""
         stencil, surface = self._stencil, self.surface
         here = values[[0, -1]]
         surface.twice(*map(float, here))
@@ -71,7 +72,7 @@ class Averaging:
         if surface.box is not None:
             low, high = surface.box
             g[(self.x <= low) & (g > 0) | (self.x >= high) & (g < 0)] = 0.0
-        # Less than what noise alone makes of a second difference is no curvature.
+        # A curvature below what noise alone produces is not reliable.
         floor = surface.noise / h**2 * np.sqrt(6 * share)
         bend = np.maximum(np.abs(self.c), floor)
         d = self.pairs.direction(g, 1 / np.maximum(bend, 1e-300))
@@ -90,12 +91,12 @@ class Averaging:
     _FIELDS = ("x", "f", "steps", "skipped", "c", "_seen", "_turns", "_d", "began")
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         at = [self.at[0].copy(), self.at[1]]
         return {**fields(self, self._FIELDS), "at": at, "pairs": self.pairs.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
         self.pairs.load_state_dict(state["pairs"])
         x, f = state["at"]

@@ -1,8 +1,8 @@
-"""From a minimum to a better one: wide differences smooth, and the radius shrinks on the way.
+"""Leave a minimum for a better one: wide differences smooth the function, then radii shrink.
 
-A central difference over a radius R sees the function averaged over R; ripples that are shorter
-cancel, the more so as each coordinate's radius is drawn anew each sweep. The minimum of what is
-left is followed by steps without comparisons of values (those see the ripples) while R shrinks.
+A central difference with radius R is the slope of the function averaged over R. Shorter ripples
+cancel, more so because each sweep draws new radii. Steps follow the minimum of the smoothed
+function while R shrinks. They compare no values, because values contain the ripples.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .rule import Points, Vector
 from .saving import fields, restore
 from .surface import Surface, differences, probes
 
-_SHRINK = 0.75  # the radius of a sweep, of the one before
-_LAST = 0.15  # of a coordinate's scale: where a descent takes over
-_SHARE = 0.7  # of the step to where the smoothed function is lowest
-_MEMORY = 3  # sweeps that curvatures are averaged over
+_SHRINK = 0.75  # factor on the radius after each sweep
+_LAST = 0.15  # of a coordinate's scale: below this radius a descent takes over
+_SHARE = 0.7  # fraction of the step to the minimum of the smoothed function
+_MEMORY = 3  # sweeps over which curvatures are averaged
 
 
 class Continuation:
-    """From x, the radius at first `width` times a coordinate's scale."""
+    """Starts at x with a radius of `width` times the scale of each coordinate."""
 
     def __init__(
         self, surface: Surface, x: Vector, f: float, width: float, rng: np.random.Generator
@@ -48,7 +48,7 @@ class Continuation:
         return probes(self.x, self._stencil)
 
     def tell(self, values: Vector) -> None:
-        """A step, and a smaller radius."""
+        """Make a step and shrink the radius."""
         f = float(values[0])
         self.f = f if np.isfinite(f) else self.f
         g, c, _ = differences(self._stencil, self.f, values[1:])
@@ -56,7 +56,7 @@ class Continuation:
         self._seen = min(self._seen + 1, _MEMORY)
         self._c += np.where(np.isfinite(c), c - self._c, 0.0) / self._seen
         h = self._stencil.width / 2
-        # What all coordinates curve on the average keeps one that looks flat from running away.
+        # The mean curvature keeps a coordinate that looks flat from running away.
         bend = np.abs(self._c) + 0.3 * float(np.abs(self._c).mean()) + 1e-300
         self.x = self.surface.inside(self.x + np.clip(-_SHARE * g / bend, -h, h))
         self._width *= _SHRINK
@@ -74,5 +74,5 @@ class Continuation:
         return fields(self, self._FIELDS)
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)

@@ -1,9 +1,9 @@
-"""Around a minimum, one coordinate at a time: is there another valley within a wide radius?
+"""Search around a minimum, one coordinate at a time, for another valley within a wide radius.
 
-A first sweep has a radius of its own for each coordinate, drawn about the `width` asked for. Where
-a value has risen far less than the curvature at the minimum foretells, there may be a valley
-nearby: those coordinates are looked at a few times more, closer and closer to the lowest value.
-Lines at random come before it: at a kink no coordinate and no slope may lead down.
+The first sweep draws a radius for each coordinate around `width`. If a value rises far less than
+the curvature at the minimum predicts, a valley may be nearby: further rounds probe those
+coordinates closer and closer to their lowest value. Random lines come first, because at a kink all
+coordinates and slopes may lead up while other directions lead down.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from .rule import Points, Probes, Vector
 from .saving import fields, restore
 from .surface import Surface
 
-_ROUNDS = 6  # the first sweep, and looks at what is promising
-_LITTLE = 0.1  # of the rise that the curvature foretells: less than that is promising
-_MANY = 0.25  # promising looks a coordinate: a landscape full of valleys
-_LINES = 5  # at random, each with a radius of its own between
-_NEAR = (-3.0, -0.5)  # these powers of ten, of the scale
-_MANY_LINES = 25  # the same where slopes jump
-_SPREAD = 0.35  # of the radius, in the first look; it halves with each
+_ROUNDS = 6  # the first sweep and further rounds at promising coordinates
+_LITTLE = 0.1  # a smaller fraction of the predicted rise is promising
+_MANY = 0.25  # more promising probes per coordinate mean valleys everywhere
+_LINES = 5  # random lines
+_NEAR = (-3.0, -0.5)  # range of their radii, as powers of ten times the scale
+_MANY_LINES = 25  # random lines if slopes jump
+_SPREAD = 0.35  # of the radius in the second round; halves with each further one
 
 
 class CoordinateScan:
-    """From the minimum x, whose value is f and whose curvatures are c."""
+    """Scans around the minimum x with value f and curvatures c."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class CoordinateScan:
         self.surface, self._rng = surface, rng
         self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
         self._c = np.abs(c)
-        self.rippled = False  # nearly everywhere: no single valley is worth a closer look
+        self.rippled = False  # valleys nearly everywhere: none deserves a closer look
         self.lowest, self.where = np.inf, x.copy()
         radii = width * surface.scales(x) * rng.uniform(0.7, 1.4, n)
-        # Both sides of each coordinate: where to look next, and the lowest there and where.
+        # For both sides of each coordinate: the next probe, the lowest value and its position.
         self._index = np.tile(np.arange(n), 2)
         self._next = np.concatenate([x + radii, x - radii])
         k = (_MANY_LINES if kink else _LINES) if c.any() else 0  # a plateau has no kinks
@@ -61,7 +61,7 @@ class CoordinateScan:
             self._next = np.clip(self._next, box.lower[self._index], box.upper[self._index])
 
     def ask(self, limit: int | None) -> Points:
-        """The minimum and the looks of a round, or nothing."""
+        """The probes of a round, or nothing if they do not fit."""
         if limit is not None and limit < 1 + max(len(self._index), len(self._near)):
             return np.empty((0, len(self.x)))
         if len(self._near):
@@ -69,7 +69,7 @@ class CoordinateScan:
         return Probes(self.x, self._index, self._next)
 
     def tell(self, values: Vector) -> None:
-        """Keep what is promising."""
+        """Keep the promising coordinates."""
         if len(self._near):
             self._nearby(values)
             return
@@ -96,7 +96,7 @@ class CoordinateScan:
         self._fit()
 
     def _nearby(self, values: Vector) -> None:
-        """From a lower point nearby, if there is one."""
+        """End the scan if one of the random lines has led to a lower point."""
         seen = np.where(np.isfinite(values), values, np.inf)
         k = int(seen.argmin())
         if seen[k] < self.f:
@@ -111,11 +111,11 @@ class CoordinateScan:
     _LISTS = ("_index", "_next", "_found", "_value")
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         return fields(self, (*self._FIELDS, *self._LISTS, "_near"))
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
         self._near = np.array(state["_near"], dtype=np.float64).reshape(-1, len(self.x))
         index = np.array(state["_index"])

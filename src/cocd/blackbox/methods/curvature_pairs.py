@@ -1,8 +1,8 @@
 """Curvature between coordinates: pairs of a step and the change of all slopes along it.
 
-Where all n slopes are known at both ends of a step the pair comes at no evaluation. The two loops
-of L-BFGS (Nocedal and Wright, algorithm 7.4) turn the last pairs into a direction; what they say
-nothing about is scaled by the curvature along the coordinates.
+If all n slopes are known at both ends of a step, the pair costs no evaluation. The two loops of
+L-BFGS (Nocedal and Wright, algorithm 7.4) turn the last pairs into a direction. The curvature along
+the coordinates scales the subspace that no pair covers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...parts.types import State
 from .rule import Vector
 
-MOST = 6  # pairs that are remembered: more are too old where curvature changes
+MOST = 6  # remembered pairs: older ones mislead if curvature changes
 _ROUND = 1e-10  # of |s| |y|: a product below it is rounding, or a direction without curvature
 
 
@@ -38,7 +38,7 @@ class CurvaturePairs:
         return len(self._s)
 
     def add(self, s: Vector, y: Vector) -> None:
-        """A step and the change of the slopes; without effect where it curves downwards."""
+        """Add a step and the change of the slopes; ignored if the curvature is not positive."""
         if s @ y > _ROUND * np.sqrt((s @ s) * (y @ y)):
             self._s = np.vstack([self._s[1 - MOST :], s])
             self._y = np.vstack([self._y[1 - MOST :], y])
@@ -48,9 +48,9 @@ class CurvaturePairs:
         self._s, self._y = self._s[:0], self._y[:0]
 
     def direction(self, g: Vector, inverse: Vector | Callable[[Vector], Vector]) -> Vector:
-        """Minus the inverse Hessian times g; where g is 0 (at a bound) nothing moves.
+        """Minus the inverse Hessian times g; coordinates with g = 0 (at a bound) do not move.
 
-        `inverse` is what pairs say nothing about: one number a coordinate, or a function.
+        `inverse` is the initial inverse Hessian: one number per coordinate, or a function.
         """
         free = g != 0
         q, used = g.copy(), []
