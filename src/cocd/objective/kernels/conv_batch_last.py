@@ -2,8 +2,7 @@
 
 A chain of fused loops whose innermost dimension is the batch (`conv_batch_last_loops.py`): two to
 six times as fast as loops over channels or pixels, which are too short for a vector unit. Changes
-keep their logical shape and are stored with their samples last, so that every other rule can read
-them.
+are stored with their samples last but keep their logical shape, so every other rule can read them.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from ..registry import Moves
 from . import dispatch as kernels
 from .scratch import Scratch
 
-_FEWEST = 16  # samples: below that the innermost loop is too short
-_NEAR = 2 << 20  # bytes that are read again soon after they were written
+_FEWEST = 16  # samples: with fewer, the innermost loop is too short
+_NEAR = 2 << 20  # bytes that stay in the cache between writing and reading
 
 # Winograd's filter transform for tiles of 2x2 (Lavin and Gray, 2016): u = G g G'.
 _G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
 
 
 class Position(NamedTuple):
-    """Where such a chain lies in the graph."""
+    """The position of such a chain in the graph."""
 
     head: int
     last: int
@@ -37,7 +36,7 @@ class Position(NamedTuple):
 
 
 def fits(m: object, pool: tuple[int, int] | None) -> bool:
-    """Is this the geometry that the loops are for?"""
+    """Do the loops support this geometry?"""
     return (
         type(m) is nn.Conv2d
         and m.kernel_size == (3, 3)
@@ -49,7 +48,7 @@ def fits(m: object, pool: tuple[int, int] | None) -> bool:
 
 
 class Base(NamedTuple):
-    """What the unperturbed pass left, samples last."""
+    """Activations of the unperturbed pass, samples last."""
 
     z: Tensor  # (O, H', W', N)
     before: Tensor  # behind the activation, (O, P, Q, N)
@@ -61,7 +60,7 @@ def enough(z: Tensor) -> bool:
 
 
 def _last(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (C, H, W, N), as a transposition of two dimensions, which torch does best."""
+    """(N, C, H, W) -> (C, H, W, N), as a 2-D transpose, which is fastest in torch."""
     return x.flatten(1).t().contiguous().view(*x.shape[1:], len(x))
 
 
@@ -84,7 +83,7 @@ def _size(m: nn.Conv2d, H: int, W: int) -> tuple[int, int]:
 
 
 def _base(run: Run, place: Position) -> Base:
-    """The activation is the loop's own, so that no rounding of another's is in the difference."""
+    """Compute the base with the loop's own activation, so that its rounding cancels."""
 
     def make() -> Base:
         z = _last(run.values[place.head])
@@ -100,7 +99,7 @@ def _base(run: Run, place: Position) -> Base:
 def enter(
     run: Run, place: Position, m: nn.Conv2d, moves: Moves, scratch: Scratch
 ) -> tuple[int, Change]:
-    """Elements of the convolution's weight move."""
+    """Propagate moves of elements of the convolution's weight."""
     base, source = _base(run, place), run.call(run.graph.nodes[place.head]).args[0]
 
     def make() -> Tensor:
@@ -128,7 +127,7 @@ def enter(
 def flow(
     run: Run, place: Position, m: nn.Conv2d, x: Change, scratch: Scratch
 ) -> tuple[int, Change] | None:
-    """The convolution's input has changed: one channel of it for each probe, or all of it."""
+    """Propagate a change of the convolution's input: one channel per probe, or all channels."""
     one = x.dim == 1 and x.width == 1
     if not one and not x.is_dense:
         return None
@@ -143,7 +142,7 @@ def flow(
         _convolve(run, place, m, delta, channels if one else None, base, out)
         values = run.values[place.last]
         return place.last, Change(values, K, difference=out.permute(0, 4, 1, 2, 3))
-    # A few probes at a time: what lies between the two layers is read while it is in the cache.
+    # A few probes at a time, so that the values between the two layers stay in the cache.
     few = min(K, max(2, _NEAR // (base.before.numel() * base.before.element_size())))
     out = scratch.take((few, *base.before.shape), added.dtype)
     weight = _weight_behind(run, place.tail).expand(few, -1, -1)
@@ -165,7 +164,7 @@ def _convolve(
     base: Base,
     out: Tensor,
 ) -> None:
-    """The change behind the chain, of one input channel for each probe or (None) of all."""
+    """Compute the change behind the chain; `channels` is None if all input channels changed."""
     last = (base.z.numpy(), base.before.numpy(), place.code, out.numpy())
     if channels is not None:
         filters = m.weight.detach().reshape(*m.weight.shape[:2], 9).contiguous().numpy()
@@ -176,7 +175,7 @@ def _convolve(
 
 
 def _through(run: Run, place: Position, added: Tensor, held: int) -> tuple[int, Change]:
-    """(K, outputs, N) of the linear layer behind the chain."""
+    """Wrap (K, outputs, N) as the change of the linear layer behind the chain."""
     assert place.tail is not None
     values = run.values[place.tail]
     return place.tail, Change(values, len(added), difference=added.mT, on_the_way=held)
@@ -189,14 +188,14 @@ def _weight_behind(run: Run, tail: int) -> Tensor:
 
 
 def _columns(run: Run, place: Position, size: int) -> Tensor:
-    """The linear layer's weight by the channels that it reads: (C, outputs, P * Q)."""
+    """The linear layer's weight, grouped by input channel: (C, outputs, P * Q)."""
     assert place.tail is not None
     weight = _weight_behind(run, place.tail)
     return weight.view(len(weight), -1, size).transpose(0, 1).contiguous()
 
 
 def _winograd(weight: Tensor) -> Tensor:
-    """(O, I, 3, 3) -> (O, 16, I)."""
+    """Transform filters (O, I, 3, 3) -> (O, 16, I)."""
     G = _G.to(weight.device)
     u = torch.einsum("ya,oiab,xb->oyxi", G, weight.detach().double(), G)
     return u.reshape(len(weight), 16, -1).to(weight.dtype).contiguous()

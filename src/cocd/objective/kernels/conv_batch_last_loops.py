@@ -1,8 +1,8 @@
-"""Loops over 3x3 convolutions with 2x2 max-pooling, the samples last; only where numba is.
+"""Loops over 3x3 convolutions with 2x2 max-pooling, the samples last; imported only with numba.
 
-Every array ends with the N samples of a batch, so that the innermost loop is always over them:
-contiguous, as long as the batch, the same for every tap. What goes in and comes out are changes,
-not values: convolution is linear, and the change is small beside what it is a change of.
+The last dimension of every array is the N samples of a batch, so the innermost loop always runs
+over them: contiguous, as long as the batch, the same for every tap. Inputs and outputs are changes,
+not values: convolution is linear, and a change is small compared with the value.
 """
 # ruff: noqa: E741
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
@@ -15,12 +15,12 @@ from numba import njit, prange
 from .functions import FAST, loop
 from .loops import _activate, _add_one, _larger
 
-_BLOCK = 128  # samples at a time where many channels are summed: their transforms stay in cache
+_BLOCK = 128  # samples per block in sums over many channels: the transforms stay in cache
 
 
 @njit(inline="always", fastmath=FAST, error_model="numpy")
 def _corners(d, y, x, n):
-    """The 4x4 inputs that a window of 2x2 outputs reads."""
+    """Return the 4x4 inputs that a window of 2x2 outputs reads."""
     return (
         d[y, x, n], d[y, x + 1, n], d[y, x + 2, n], d[y, x + 3, n],
         d[y + 1, x, n], d[y + 1, x + 1, n], d[y + 1, x + 2, n], d[y + 1, x + 3, n],
@@ -36,7 +36,7 @@ def _largest(p, q, r, s):
 
 @loop
 def pad(x, top, left, out):
-    """Zeros around x (M, H, W, N) -> out (M, H', W', N)."""
+    """Pad x (M, H, W, N) with zeros -> out (M, H', W', N)."""
     M, H, W, N = x.shape
     for m in prange(M):
         out[m] = np.float32(0.0)
@@ -49,7 +49,7 @@ def pad(x, top, left, out):
 
 @loop
 def move(x, base, before, where, steps, act, out):
-    """What a moved filter element adds behind the pooling, in its output channel.
+    """Compute the change behind the pooling, in one output channel, when a filter element moves.
 
     x (I, H, W, N) padded, base (O, H', W', N), before (O, P, Q, N), where (K, 4) of output channel,
     input channel and tap -> out (K, P, Q, N).
@@ -97,7 +97,7 @@ def _correct(d, base, w, y, x, out):
 
 @loop
 def correct(delta, channels, filters, base, before, act, out):
-    """What one changed input channel a probe adds behind convolution, pooling and activation.
+    """Compute the change behind the activation when each probe changes one input channel.
 
     delta (K, H, W, N) padded, channels (K), filters (O, I, 9), base (O, H', W', N), before
     (O, P, Q, N) -> out (K, O, P, Q, N).
@@ -107,7 +107,7 @@ def correct(delta, channels, filters, base, before, act, out):
         z = base[o]
         for p in range(P):
             for q in range(Q):
-                for k in range(K):  # inside: the base stays in the cache for all probes
+                for k in range(K):  # innermost, so that the base stays in the cache
                     f = filters[o, channels[k]]
                     w = (f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8])
                     _correct(delta[k], z, w, 2 * p, 2 * q, out[k, o, p, q])
@@ -118,7 +118,7 @@ def correct(delta, channels, filters, base, before, act, out):
 
 @njit(inline="always", fastmath=FAST, error_model="numpy")
 def _transform(d, y, x, first, out):
-    """B' d B of Winograd's F(2x2, 3x3), for one tile of one channel: 16 sums and differences."""
+    """Compute B' d B of Winograd's F(2x2, 3x3) for one tile of one channel: 16 sums."""
     for n in range(out.shape[1]):
         a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, e0, e1, e2, e3 = _corners(
             d, y, x, first + n
@@ -141,7 +141,7 @@ def _add_four(acc, a, b, c, d, p, q, r, s):
 
 @njit(inline="always", fastmath=FAST, error_model="numpy")
 def _pooled(M, z, y, x, first, out):
-    """A' M A, the four sums of a tile, added to the base; the largest of them."""
+    """Add A' M A, the four outputs of a tile, to the base and take their maximum."""
     for n in range(len(out)):
         m = first + n
         s0, s1 = M[0, n] + M[4, n] + M[8, n], M[1, n] + M[5, n] + M[9, n]
@@ -158,10 +158,10 @@ def _pooled(M, z, y, x, first, out):
 
 @loop
 def convolve(delta, filters, base, before, act, out):
-    """The same where all input channels have changed, by Winograd's F(2x2, 3x3).
+    """Like `correct` for changes of all input channels, by Winograd's F(2x2, 3x3).
 
-    A tile of 2x2 outputs takes 16 products for a channel instead of 36, and a tile is just what
-    the pooling reads. delta (K, I, H, W, N) padded, filters (O, 16, I) transformed -> out
+    A tile of 2x2 outputs takes 16 products per channel instead of 36, and a tile is exactly one
+    pooling window. delta (K, I, H, W, N) padded, filters (O, 16, I) transformed -> out
     (K, O, P, Q, N).
     """
     K, O, P, Q, N = out.shape

@@ -1,8 +1,8 @@
-"""Fused loops for the corrections where the time is, with numba (``cocd[fast]``).
+"""Fused numba loops (``cocd[fast]``) for the corrections that take most of the time.
 
-Plain tensor operations pass over the stacked activations once for every operation; these loops
-read the small change and the cached activations and write the result, nothing in between.
-numba rather than a C++ extension: it needs no compiler on the user's machine.
+Plain tensor operations pass over the stacked activations once per operation. These loops read the
+small change and the cached activations and write only the result. They use numba, not a C++
+extension, because numba needs no compiler on the user's machine.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Indices = NDArray[np.intp]
 
 _state = {"on": os.environ.get("COCD_ACCELERATOR", "1") != "0", "used": False}
 
-_off = ContextVar("off", default=False)  # for as long as a block of one thread runs
+_off = ContextVar("off", default=False)  # set while a thread is inside `disabled`
 
 _TYPES = (torch.float32, torch.float64)
 
 _WORTH_THREADS = 200_000  # elementary operations: about 0.1 ms on one core
 
-NONE, TANH, RELU, SILU = 0, 1, 2, 3  # what is applied at the end of a loop
+NONE, TANH, RELU, SILU = 0, 1, 2, 3  # the activation at the end of a loop
 
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Is numba there, and of use?"""
+    """Is numba installed and working?"""
     if find_spec("numba") is None:
         return False
     try:
@@ -48,7 +48,7 @@ def available() -> bool:
         from . import conv_batch_last_loops as batch_last_loops  # noqa: F401
 
         why = "NUMBA_DISABLE_JIT is set" if getattr(numba.config, "DISABLE_JIT", 0) else ""
-    except Exception as error:  # whatever an installation that is not whole may raise
+    except Exception as error:  # a broken installation may raise anything
         why = f"{type(error).__name__}: {error}"
     if why:
         warn(
@@ -60,7 +60,7 @@ def available() -> bool:
 
 
 def _after_fork() -> None:
-    """The threads of the loops stay with the parent; a child that called them would be ended."""
+    """Turn the loops off in a forked child whose parent used them: calling them would crash it."""
     _state["on"] = _state["on"] and not _state["used"]
 
 
@@ -69,13 +69,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def enabled() -> bool:
-    """Are the fused loops in use?"""
+    """Are the fused loops turned on?"""
     return _state["on"] and not _off.get() and available()
 
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Plain tensor operations alone, in this thread."""
+    """Use only plain tensor operations in this thread."""
     before = _off.set(True)
     try:
         yield
@@ -84,13 +84,13 @@ def disabled() -> Iterator[None]:
 
 
 def suits(*tensors: Tensor) -> bool:
-    """Are these tensors something the loops can read?"""
+    """Can the loops read these tensors?"""
     first = tensors[0].dtype
     return first in _TYPES and all(t.dtype is first and t.is_cpu for t in tensors)
 
 
 def _loops(work: int) -> ModuleType:
-    """The compiled loops, on as many threads as pay for `work` elementary operations."""
+    """The compiled loops, with as many threads as `work` elementary operations justify."""
     _set_threads(work)
     from . import loops as _loops
 
@@ -98,7 +98,7 @@ def _loops(work: int) -> ModuleType:
 
 
 def batch_last(work: int) -> ModuleType:
-    """Those that have the samples last."""
+    """The compiled loops for arrays with the samples last, with threads as in `_loops`."""
     _set_threads(work)
     from . import conv_batch_last_loops as batch_last_loops
 
@@ -110,12 +110,12 @@ def _set_threads(work: int) -> None:
 
     _state["used"] = True
 
-    # No more than torch uses, so that a run with a fixed number is reproducible; and none beside
-    # this one for what is done before another has woken up.
+    # Use no more threads than torch, so that a run with a fixed number is reproducible, and one
+    # thread for work that ends before a second has woken up.
     limit = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
     torchs = torch.get_num_threads()
     numba.set_num_threads(min(torchs, limit) if work > _WORTH_THREADS else 1)
-    if torch.get_num_threads() != torchs:  # numba's start set the one OpenMP that both use
+    if torch.get_num_threads() != torchs:  # numba's start changed the OpenMP they share
         torch.set_num_threads(torchs)
 
 
@@ -123,7 +123,7 @@ def move_units(
     x: Tensor, base: Tensor, before: Tensor, units: Indices, features: Indices, steps: Tensor,
     act: int, out: Tensor,
 ) -> None:  # fmt: skip
-    """What moved weights of a linear layer add to their units: see `_loops.move_units`."""
+    """Changes of the units of a linear layer whose weights move: see `loops.move_units`."""
     _loops(out.numel()).move_units(
         x.numpy(), base.numpy(), before.numpy(), units, features, steps.numpy(), act, out.numpy()
     )
@@ -136,21 +136,21 @@ def _each(starts: tuple[int, ...], change: Tensor) -> Indices:
 def rank_one(
     base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int, out: Tensor
 ) -> None:
-    """A changed unit's correction, and the activation: see `_loops.rank_one`."""
+    """Correction for a changed unit, then the activation: see `loops.rank_one`."""
     _loops(out.numel()).rank_one(
         base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, out.numpy()
     )
 
 
 def activate(x: Tensor, act: int, out: Tensor) -> None:
-    """The activation alone, of a contiguous tensor."""
+    """Apply only the activation to a contiguous tensor."""
     _loops(x.numel()).activate(x.view(-1).numpy(), act, out.view(-1).numpy())
 
 
 def correct_and_pool(
     delta: Tensor, filters: Tensor, base: Tensor, geometry: tuple[int, ...], act: int, out: Tensor
 ) -> None:
-    """A changed input channel's correction, max-pooled: see `_loops.correct_and_pool`."""
+    """Correction for a changed input channel, max-pooled: see `loops.correct_and_pool`."""
     _loops(out.numel() * filters.shape[0]).correct_and_pool(
         delta.numpy(), filters.numpy(), base.numpy(), geometry, act, out.numpy()
     )
@@ -160,7 +160,7 @@ def move_and_pool(
     x: Tensor, base: Tensor, where: Tensor, steps: Tensor, geometry: tuple[int, ...], act: int,
     out: Tensor,
 ) -> None:  # fmt: skip
-    """A moved filter element's effect, max-pooled: see `_loops.move_and_pool`."""
+    """Effect of a moved filter element, max-pooled: see `loops.move_and_pool`."""
     _loops(out.numel() * 4).move_and_pool(
         x.numpy(), base.numpy(), where.numpy(), steps.numpy(), geometry, act, out.numpy()
     )
@@ -170,7 +170,7 @@ def rank_one_through(
     base: Tensor, change: Tensor, columns: Tensor, starts: tuple[int, ...], act: int,
     before: Tensor, weight: Tensor, out: Tensor,
 ) -> None:  # fmt: skip
-    """`rank_one` and the small linear layer behind it: see `_loops.rank_one_through`."""
+    """`rank_one`, then the small linear layer behind it: see `loops.rank_one_through`."""
     _loops(len(change) * base.numel()).rank_one_through(
         base.numpy(), change.numpy(), columns.numpy(), _each(starts, change), act, before.numpy(),
         weight.numpy(), out.numpy(),
@@ -178,18 +178,18 @@ def rank_one_through(
 
 
 def padded(tensor: Tensor) -> Tensor:
-    """The last dimension filled up with zeros: whole vectors of numbers, no single ones."""
+    """Pad the last dimension with zeros to a multiple of 32, so that loops use full vectors."""
     missing = -tensor.shape[-1] % 32
     return F.pad(tensor, (0, missing)) if missing else tensor.contiguous()
 
 
 def activate_through(x: Tensor, act: int, before: Tensor, weight: Tensor, out: Tensor) -> None:
-    """`activate` and the small linear layer behind it: see `_loops.activate_through`."""
+    """`activate`, then the small linear layer behind it: see `loops.activate_through`."""
     _loops(x.numel()).activate_through(x.numpy(), act, before.numpy(), weight.numpy(), out.numpy())
 
 
 def squared(difference: Tensor, residual: Tensor) -> Tensor:
-    """The sums of d (d + 2 r) over all but the first dimension, in float64."""
+    """Sum d (d + 2 r) over all but the first dimension, in float64."""
     totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
     _loops(difference.numel()).squared(
         difference.reshape(len(difference), -1).numpy(), residual.reshape(-1).numpy(),
@@ -201,7 +201,7 @@ def squared(difference: Tensor, residual: Tensor) -> Tensor:
 def cross_entropy(difference: Tensor, base: Tensor, labels: Tensor) -> Tensor:
     """Changes of the summed cross-entropy, float64: difference (K, N, classes), base (N, classes).
 
-    See `_loops.cross_entropy`, which has the samples last.
+    See `loops.cross_entropy`, which takes the samples last.
     """
     totals = torch.empty(len(difference), dtype=torch.float64, device="cpu")
     _loops(8 * difference.numel()).cross_entropy(

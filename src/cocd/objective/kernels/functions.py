@@ -1,7 +1,7 @@
-"""How loops are compiled, and tanh, SiLU and exp(x) - 1 in them, in float32 and in float64.
+"""The loop compiler, and tanh, SiLU and exp(x) - 1 for loops, in float32 and float64.
 
-`tanh(x)` in a loop is the one or the other by the type of x. Imported only where numba is. numba
-does not see that a loop on disk is older than this file: after a change here remove __pycache__.
+The type of x selects the variant of `tanh(x)`. Imported only with numba. numba does not notice that
+a cached loop is older than this file: remove __pycache__ after a change here.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -13,21 +13,21 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-# Contraction and reordering are free; NaN and infinity keep their meaning.
+# Allow contraction and reordering; NaN and infinity keep their meaning.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 def loop(function):
-    """Compiled when it is first called, for all cores; kept on disk where there is room for it."""
+    """Compile a function at its first call, for all cores; cache it on disk if possible."""
     options: dict[str, Any] = {"parallel": True, "fastmath": FAST, "error_model": "numpy"}
     try:
         return njit(cache=True, **options)(function)
-    except RuntimeError:  # a read-only place and no home, as in some containers
+    except RuntimeError:  # no writable place, as in some containers
         return njit(**options)(function)
 
 
 def _by_type(single, double):
-    """One name for both; numba takes the one that fits, and inlines it."""
+    """Give both variants one name; numba picks one by type and inlines it."""
 
     def function(x):
         raise TypeError("for compiled loops alone")
@@ -41,12 +41,12 @@ def _by_type(single, double):
 
 @njit(fastmath=FAST, forceinline=True)
 def _doubled(p, q):
-    """Tanh(2 y) = 2 t / (1 + t^2) with t = p / q = tanh(y); numerator and denominator."""
+    """Numerator and denominator of tanh(2 y) = 2 t / (1 + t^2), where t = p / q = tanh(y)."""
     return np.float32(2.0) * p * q, q * q + p * p
 
 
 def _tanh_single(x):
-    """tanh(x) from tanh(x / 4), a continued fraction, by doubling the argument twice.
+    """tanh(x) from tanh(x / 4), a continued fraction, doubling the argument twice.
 
     The fraction x (135135 + 17325 x^2 + 378 x^4 + x^6) / (135135 + 62370 x^2 + 3150 x^4 + 28 x^6)
     is exact to rounding for |x| <= 2.5; beyond 4 * 2.5 tanh is 1 in float32.
@@ -65,7 +65,7 @@ def _tanh_single(x):
 
 
 def _tanh_double(x):
-    """The same from tanh(x / 8), five terms further, by doubling three times; 1 beyond 8 * 2.5."""
+    """tanh(x) from tanh(x / 8) with five more terms, doubling three times; 1 beyond 8 * 2.5."""
     y = x if x < 20.0 else 20.0
     y = (y if y > -20.0 else -20.0) * 0.125
     s = y * y
@@ -86,14 +86,14 @@ tanh = _by_type(_tanh_single, _tanh_double)
 
 
 def _silu_single(x):
-    """X sigmoid(x); from below -20 on nothing is left of it, nor of an infinity times zero."""
+    """SiLU, x sigmoid(x); x is clamped at -20, where the result vanishes, to avoid inf * 0."""
     y = x if x > np.float32(-20.0) or x != x else np.float32(-20.0)
     half = np.float32(0.5) * y
     return half + half * tanh(half)
 
 
 def _silu_double(x):
-    """The same; from below -40 on."""
+    """SiLU with x clamped at -40."""
     y = x if x > -40.0 or x != x else -40.0
     half = 0.5 * y
     return half + half * tanh(half)
@@ -103,7 +103,7 @@ silu = _by_type(_silu_single, _silu_double)
 
 
 def _expm1_single(x):
-    """Exp(x) - 1 for |x| <= 1 by its series, in a form that loses nothing near zero."""
+    """The series of exp(x) - 1 for |x| <= 1, in a form without cancellation near zero."""
     s = np.float32(1 / 362880) + x * np.float32(1 / 3628800)
     s = np.float32(1 / 5040) + x * (np.float32(1 / 40320) + x * s)
     s = np.float32(1 / 120) + x * (np.float32(1 / 720) + x * s)
@@ -112,7 +112,7 @@ def _expm1_single(x):
 
 
 def _expm1_double(x):
-    """The C library's: nothing here waits for it."""
+    """The C library's function: its speed does not matter here."""
     return np.expm1(x)
 
 

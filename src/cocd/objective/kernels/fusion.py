@@ -1,8 +1,8 @@
-"""Chains of layers that one fused loop can take.
+"""Chains of layers that one fused loop can compute.
 
-linear -> activation (-> small linear), convolution -> max-pool -> activation. A chain is used where
-every link has one reader; anything else takes the plain rules. Without the loops linear -> tanh is
-still taken in one (`linear_tanh.py`).
+linear -> activation (-> small linear), convolution -> max-pool -> activation. A chain is used only
+if every link has one reader; the plain rules do the rest. Without the loops, linear -> tanh still
+runs as one step (`linear_tanh.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .linear_tanh import linear_tanh, moved_unit
 from .maxpool import window_of
 from .scratch import Scratch
 
-_SMALL = 32  # outputs of a linear layer that are summed up beside the activation
+_SMALL = 32  # most outputs of a linear layer that the activation's loop also computes
 
 
 class Chain(NamedTuple):
-    """Nodes that follow each other, the first a linear or convolution layer."""
+    """Consecutive nodes; the first is a linear or convolution layer."""
 
     head: int
     pool: int | None
@@ -40,7 +40,7 @@ class Chain(NamedTuple):
 
 
 def chains(graph: Graph) -> dict[int, Chain]:
-    """All chains of a graph, by their first node."""
+    """All chains of a graph, keyed by their first node."""
     found = {}
     for node in graph.nodes:
         if node.target in (nn.Linear, nn.Conv2d) and node.op == "call_module":
@@ -72,7 +72,7 @@ def _tail(graph: Graph, head: Node, last: Node) -> int | None:
 
 
 def _behind_flatten(graph: Graph, last: Node) -> int | None:
-    """A linear layer that reads all that is behind a chain, and nothing else does."""
+    """The linear layer behind a chain and a flatten, if it is the only reader."""
     flat = _only_reader(graph, last)
     if flat is None or not _flattens(flat):
         return None
@@ -120,17 +120,17 @@ def _geometry(run: Run, chain: Chain, conv: nn.Conv2d) -> tuple[int, ...]:
 
 
 def kind() -> str:
-    """What `explain` calls a chain that was taken in one."""
+    """The word `explain` uses for a chain that runs as one step."""
     return "fused" if kernels.enabled() else "folded"
 
 
 def _foldable(chain: Chain) -> tuple[int, int] | None:
-    """Where a layer followed by tanh begins and ends: what plain operations can take in one."""
+    """First and last node of linear -> tanh, which plain operations can fuse; otherwise None."""
     return (chain.head, chain.last) if chain.code == kernels.TANH and chain.pool is None else None
 
 
 def flow(run: Run, chain: Chain, x: Changed, scratch: Scratch) -> tuple[int, Change] | None:
-    """The change behind a chain and where that is; None where the plain rules must."""
+    """The node at a chain's end and its change; None where the plain rules must take over."""
     if not isinstance(x, Change):
         return None
     if not kernels.enabled():
@@ -193,7 +193,7 @@ def _product(x: Tensor, columns: Tensor, bias: Tensor | None, out: Tensor) -> No
 
 
 class Tail(NamedTuple):
-    """What a chain with a small linear layer behind it needs, its hidden units padded."""
+    """Data for a chain with a small linear layer behind it, the hidden units padded."""
 
     z: Tensor
     columns: Tensor
@@ -236,7 +236,7 @@ def _convolution(
 def enter(
     run: Run, chain: Chain, local: str, moves: Moves, scratch: Scratch
 ) -> tuple[int, Change] | None:
-    """The change behind a chain, and where that is, when elements of its first layer move."""
+    """The node at a chain's end and its change, when elements of the first layer move."""
     if not kernels.enabled():
         change = moved_unit(run, *ends, local, moves) if (ends := _foldable(chain)) else None
         return None if change is None else (chain.last, change)
@@ -267,11 +267,11 @@ def enter(
 def _units(
     head: Call, out: Tensor, chain: Chain, local: str, moves: Moves, scratch: Scratch
 ) -> Change:
-    """One unit behind a linear layer and its activation, as weights or biases move."""
+    """Change of one unit behind a linear layer and its activation, as weights or biases move."""
     x = head.args[0].contiguous()
     if local == "weight":
         units, features = np.divmod(moves.index, x.shape[1])
-    else:  # as the weight of a feature that is always one
+    else:  # a bias is the weight of a constant feature of one
         units, features = np.array(moves.index), np.full(moves.K, -1)
     added = scratch.take((moves.K, len(x)), out.dtype)
     kernels.move_units(x, head.out, out, units, features, moves.steps, chain.code, added)

@@ -1,7 +1,7 @@
-"""linear -> tanh in plain tensor operations, with as few passes over the stack as there can be.
+"""linear -> tanh in plain tensor operations, with as few passes over the stack as possible.
 
-tanh(z) = 2 sigmoid(2 z) - 1, to two units in the last place of 1 and in a third of the time of a
-tanh. The inner factor rides on the product that gives z, so only two passes are left.
+tanh(z) = 2 sigmoid(2 z) - 1 is exact to two units in the last place of 1 and takes a third of the
+time of tanh. The product that gives z applies the inner factor, so only two passes remain.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _MINUS_ONE = torch.tensor(-1.0, device="cpu")
 
 
 def tanh_of(doubled: Tensor) -> Tensor:
-    """tanh(z) in the place of 2 z."""
+    """Replace 2 z by tanh(z), in place."""
     doubled.sigmoid_()
     return torch.add(_MINUS_ONE, doubled, alpha=2, out=doubled)
 
 
 def linear_tanh(run: Run, head: int, last: int, x: Change) -> Change | None:
-    """What is behind the two layers, or None where the rules of each must do."""
+    """The change behind both layers, or None where each layer's own rule must take over."""
     out: Tensor = run.values[last]
     m = run.graph.nodes[head].module
     if type(m) is not nn.Linear or out.dtype != torch.float32:
@@ -49,13 +49,13 @@ def linear_tanh(run: Run, head: int, last: int, x: Change) -> Change | None:
 
 
 def moved_unit(run: Run, head: int, last: int, local: str, moves: Moves) -> Change | None:
-    """One unit behind the two layers, as weights or biases of the first move."""
+    """The change of one unit behind both layers, as weights or biases of the first move."""
     call = run.call(run.graph.nodes[head])
     out: Tensor = run.values[last]
     if type(call.module) is not nn.Linear or out.dim() != 2 or local not in ("weight", "bias"):
         return None
 
-    # Samples first, as the layers have them: to turn these small tensors costs more than to read.
+    # Keep samples first, as in the layers: transposing these small tensors costs more than reading.
     unit, feature = np.divmod(moves.index, call.args[0].shape[1] if local == "weight" else 1)
     units = torch.from_numpy(unit).to(out.device)
     z = call.out.index_select(1, units)  # (samples, K)

@@ -1,4 +1,4 @@
-"""The loops themselves; imported only where numba is installed.
+"""The fused loops; imported only with numba.
 
 `geometry` is (kernel, stride, dilation, pool), each as two numbers, rows first. NaN wins every
 maximum, as in torch.
@@ -28,7 +28,7 @@ def _act(x, act):
 
 @njit(inline="always", fastmath=FAST)
 def _activate(row, act):
-    """In place; a loop of its own for each function, or LLVM would not vectorise it."""
+    """Apply the activation in place, in one loop per function, so that LLVM vectorises each."""
     if act == 1:
         for i in range(len(row)):
             row[i] = tanh(row[i])
@@ -42,7 +42,7 @@ def _activate(row, act):
 
 @loop
 def move_units(x, base, before, units, features, steps, act, out):
-    """act(base + step * feature) - before, in the one unit whose weight moves.
+    """Compute act(base + step * feature) - before in the one unit whose weight moves.
 
     x (N, F), base and before (N, U); feature -1 is the bias -> out (K, N).
     """
@@ -63,7 +63,7 @@ def move_units(x, base, before, units, features, steps, act, out):
 
 @loop
 def rank_one(base, change, columns, starts, act, out):
-    """act(base + change * column), the column that of each probe's changed input unit.
+    """Compute act(base + change * column) with the column of each probe's changed input unit.
 
     base (N, U), change (K, N), columns (inputs, U), starts (K) -> out (K, N, U).
     """
@@ -74,7 +74,7 @@ def rank_one(base, change, columns, starts, act, out):
             d = change[k, n]
             for u in range(U):
                 out[k, n, u] = base[n, u] + d * column[u]
-        _activate(out[k].reshape(N * U), act)  # in one go: the ends of rows do not fill a vector
+        _activate(out[k].reshape(N * U), act)  # flat, because the ends of rows do not fill a vector
 
 
 @loop
@@ -119,7 +119,7 @@ def _add_one(acc, a, f):
 
 @loop
 def correct_and_pool(delta, filters, base, geometry, act, out):
-    """Max-pool of base + (one changed, padded input channel) convolved with its filters.
+    """Max-pool base + (one changed, padded input channel convolved with its filters).
 
     delta (K * N, H, W), filters (taps, C), base (N, H', W', C) -> out (K * N, C, H'', W'').
     """
@@ -141,7 +141,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
                         acc[c] = here[c]
                     for a in range(kh):
                         row = y * sh + a * dh
-                        if kw == 3:  # the usual width, in one pass: more arrays at a time and
+                        if kw == 3:  # the usual width takes one pass; with more arrays
                             p, q, r = x * sw, x * sw + dw, x * sw + 2 * dw  # LLVM gives up
                             i = 3 * a
                             _add_three(
@@ -159,7 +159,7 @@ def correct_and_pool(delta, filters, base, geometry, act, out):
 
 @loop
 def move_and_pool(x, base, where, steps, geometry, act, out):
-    """Max-pool of one output channel plus step times a shifted input channel.
+    """Max-pool one output channel plus step times a shifted input channel.
 
     x (N, C, H, W) padded, base (N, O, H', W'), where (K, 4) of output channel, input channel and
     tap -> out (K, N, H'', W'').
@@ -191,7 +191,7 @@ def move_and_pool(x, base, where, steps, geometry, act, out):
 
 @njit(inline="always", fastmath=FAST)
 def _through(hidden, before, weight, out):
-    """What a small linear layer adds: (hidden - before) @ weight.T, for the samples of a probe."""
+    """Compute a small linear layer's change, (hidden - before) @ weight.T, for one probe."""
     N, P = before.shape
     for n in range(N):
         row = hidden[n]
@@ -206,10 +206,10 @@ def _through(hidden, before, weight, out):
 
 @loop
 def rank_one_through(base, change, columns, starts, act, before, weight, out):
-    """`rank_one`, then what a small linear layer behind it adds: the units never leave the cache.
+    """`rank_one`, then the change of a small linear layer; the units never leave the cache.
 
     base and before (N, P), change (K, N), columns (inputs, P), starts (K), weight (O, P) ->
-    out (K, N, O). The P units are padded with zeros, as `kernels.padded` does it.
+    out (K, N, O). The P units are padded with zeros, as in `dispatch.padded`.
     """
     K, N, _ = out.shape
     P = base.shape[1]
@@ -226,7 +226,7 @@ def rank_one_through(base, change, columns, starts, act, before, weight, out):
 
 @loop
 def activate_through(x, act, before, weight, out):
-    """The same from changed inputs of the activation, which it overwrites: x (K, N, P)."""
+    """Like `rank_one_through`, from x (K, N, P), the activation's inputs, which it overwrites."""
     K, N, P = x.shape
     for k in prange(K):
         _activate(x[k].reshape(N * P), act)
@@ -235,10 +235,11 @@ def activate_through(x, act, before, weight, out):
 
 @loop
 def cross_entropy(difference, base, p, log_sums, labels, totals):
-    """The sum over the samples of log sum exp(b + d) - log sum exp(b) - d at the label.
+    """Sum log sum exp(b + d) - log sum exp(b) - d[label] over the samples.
 
-    difference (K, C, N), base and its softmax p (C, N), log_sums and labels (N). The first two are
-    log(1 + sum p (e^d - 1)), exact where d is small; where it is not, they are what they say.
+    difference (K, C, N), base and its softmax p (C, N), log_sums and labels (N). If no |d| exceeds
+    1, the first two terms are computed as log(1 + sum p (e^d - 1)), which is accurate for small d;
+    otherwise they are computed as written.
     """
     K, C, N = difference.shape
     for k in prange(K):
@@ -255,7 +256,7 @@ def cross_entropy(difference, base, p, log_sums, labels, totals):
                 for n in range(N):
                     rise[n] += weight[n] * expm1(row[n])
             first = 0
-            while first < N:  # one logarithm for a product of eight
+            while first < N:  # one logarithm per eight samples
                 product = 1.0
                 for n in range(first, min(N, first + 8)):
                     product *= 1.0 + np.float64(rise[n])

@@ -1,4 +1,4 @@
-"""Max-pooling by tiles side by side, as maxima of slices: the same numbers, ten times faster."""
+"""Max-pooling with non-overlapping windows, as maxima of slices: same numbers, ten times faster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def window_of(m: object) -> tuple[int, int] | None:
-    """The window of a `MaxPool2d` whose windows lie side by side, or None."""
+    """The window size of a `MaxPool2d` with non-overlapping windows, or None."""
     if type(m) is not nn.MaxPool2d:
         return None
     size = _pair(m.kernel_size)
@@ -18,7 +18,7 @@ def window_of(m: object) -> tuple[int, int] | None:
 
 
 def max_of_windows(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """What `max_pool2d` gives. Torch's own keeps track of where each maximum was.
+    """Return the same as `max_pool2d`, which is slower because it tracks the maxima's positions.
 
     >>> x = torch.randn(2, 3, 7, 5)
     >>> torch.equal(max_of_windows(x, (2, 2)), nn.functional.max_pool2d(x, 2))

@@ -1,4 +1,4 @@
-"""Memory for stacked activations that is used again: fresh pages cost more than the arithmetic."""
+"""Reusable memory for stacked activations: fresh pages cost more than the arithmetic."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MOST_VIEWS = 256
 
 
 class Scratch:
-    """Hands out tensors; all that were handed out are free again after `reset`."""
+    """Hands out tensors; `reset` frees all of them for reuse."""
 
     def __init__(self) -> None:
         self._pools: dict[torch.dtype, list[Tensor]] = {}
         self._taken: dict[torch.dtype, int] = {}
         self._views: dict[tuple[torch.dtype, int, tuple[int, ...]], Tensor] = {}  # of the pools
-        self._lent = 0  # bytes that `room` has asked for since the last reset
+        self._lent = 0  # bytes `room` has requested since the last reset
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor, valid until the next `reset`."""
+        """Return an uninitialised tensor, valid until the next `reset`."""
         i = self._taken.get(dtype, 0)
         self._taken[dtype] = i + 1
         key = (dtype, i, shape)
@@ -44,25 +44,25 @@ class Scratch:
         return pool[i][:size]
 
     def reset(self) -> None:
-        """Nobody holds a tensor of this any more."""
+        """Free all tensors handed out so far; the caller must no longer use them."""
         self._taken.clear()
         self._lent = 0
 
     @property
     def bytes(self) -> int:
-        """What is held."""
+        """The size of all pools."""
         return sum(t.numel() * t.element_size() for pool in self._pools.values() for t in pool)
 
     def lends(self, size: int) -> bool:
-        """Whether `room` may take so many bytes more. A deep network frees what it has read."""
+        """May `room` take `size` more bytes? Beyond the limit, fresh memory is freed after use."""
         self._lent += size
         return self._lent <= _MOST_LENT
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """While entered, `room` hands out what is here; all of it is free at the beginning.
+        """Let `room` hand out tensors from this object, after a reset.
 
-        So what a rule gets or gives may be overwritten by the next propagation: not to be kept.
+        The next propagation may overwrite a rule's inputs and results, so do not keep them.
         """
         before = getattr(_here, "scratch", None)
         self.reset()
@@ -77,7 +77,7 @@ _here = threading.local()
 
 
 def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An uninitialised tensor for what a rule computes: not freshly allocated if it can be."""
+    """Return an uninitialised tensor for a rule's result, from reused memory where possible."""
     scratch: Scratch | None = getattr(_here, "scratch", None)
     wanted = prod(shape) * like.element_size()
     if scratch is None or not like.is_cpu or not scratch.lends(wanted):
