@@ -1,4 +1,4 @@
-"""The rules that come with the package, one family a file; importing this registers them."""
+"""The built-in rules, one family per file; importing this package registers them."""
 
 from . import (
     attention,

@@ -1,7 +1,7 @@
 """Multi-head attention.
 
-A projection moves one unit, so one head alone attends anew; dense from there on. Changed inputs
-are attended to as one large batch.
+A moved projection weight changes one unit, so only one head recomputes its attention; the change
+is dense from there on. Changed inputs run through the layer as one large batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 class _Attention:
-    """The unperturbed pass taken apart: what goes into every head and what comes out of it."""
+    """The unperturbed pass in parts: the inputs and outputs of every head."""
 
     def __init__(self, call: Call[nn.MultiheadAttention]) -> None:
         m = call.module
@@ -37,17 +37,17 @@ class _Attention:
         self.weights, self.mixed = self.attend(q, k, v, self.mask)
 
     def turn(self, x: Tensor) -> Tensor:
-        """Samples first, or back again."""
+        """Put the samples first, or put them back."""
         return x if self.first else x.transpose(0, 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + mask
-        # A query that may look at nothing takes nothing in; a plain softmax would give NaN.
+        # A query with all keys masked gets zero weights; a plain softmax would give NaN.
         weights = scores.softmax(-1).masked_fill((mask == -torch.inf).all(-1, keepdim=True), 0)
         return weights, weights @ v
 
     def _mask(self) -> Tensor:
-        """Both masks as one that is added to the scores, (head, N, L, S)."""
+        """Both masks as one additive mask for the scores, (head, N, L, S)."""
         q, k, _ = self.heads
         (H, N, L), S = q.shape[:3], k.shape[2]
         mask: Tensor = q.new_zeros(H, N, L, S)
@@ -70,7 +70,7 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def _is_plain(call: Call[nn.MultiheadAttention]) -> bool:
-    """Batched, without random numbers and without extra keys: what the rules are for."""
+    """Can the rules handle this call: batched, without random numbers or extra keys?"""
     m = call.module
     return (
         len(call.args) >= 3
@@ -83,7 +83,7 @@ def _is_plain(call: Call[nn.MultiheadAttention]) -> bool:
 
 @rules.source(nn.MultiheadAttention, parameter="in_proj_weight")
 def joint_projection_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
-    """A row belongs to a unit of the queries, keys or values."""
+    """Each row belongs to one unit of the queries, keys or values."""
     m = call.module
     row, feature = moved_elements(m.in_proj_weight.shape, moves.index)
     return _projected(call, moves, row, feature)
@@ -110,13 +110,13 @@ for _part in range(3):
 def _projected(
     call: Call[nn.MultiheadAttention], moves: Moves, row: list[int], feature: list[int] | None
 ) -> Changed:
-    """Units of one head move; that head attends anew, its share of the output is corrected."""
+    """Recompute the attention of the head whose units move, and correct its part of the output."""
     if not _is_plain(call):
         return None
     a = _Attention(call)
     m, size = a.m, a.m.embed_dim // a.m.num_heads
     head = [r % m.embed_dim // size for r in row]
-    heads = [heads[head] for heads in a.heads]  # (K, N, L, size) each, of every probe's own head
+    heads = [heads[head] for heads in a.heads]  # (K, N, L, size) each: the head of each probe
     for part in range(3):
         probes = [k for k, r in enumerate(row) if r // m.embed_dim == part]
         by = moves.steps[probes].view(-1, 1, 1)
@@ -138,7 +138,7 @@ def _projected(
 
 @rules.source(nn.MultiheadAttention, parameter="out_proj.weight")
 def output_weight_moves(call: Call[nn.MultiheadAttention], moves: Moves) -> Changed:
-    """One output unit moves by the step times what the heads gave; the attention is as it was."""
+    """One output unit moves by the step times the heads' output; the attention is unchanged."""
     if not _is_plain(call):
         return None
     a = _Attention(call)
@@ -158,12 +158,12 @@ def output_bias_moves(call: Call, moves: Moves) -> Changed:
 
 @rules.flow(nn.MultiheadAttention)
 def inputs_change(call: Call[nn.MultiheadAttention], changes: Changes) -> Changed:
-    """Samples do not mix: all probes are one batch, K times as large."""
+    """Samples do not mix, so all probes run as one batch, K times as large."""
     if not _is_plain(call) or not set(changes) <= {0, 1, 2}:
         return None
     m = call.module
     K = next(iter(changes.values())).K
-    N = 0 if m.batch_first else 1  # where the samples are
+    N = 0 if m.batch_first else 1  # the dimension of the samples
 
     def stack(x: Tensor | None, at: int) -> Tensor | None:
         return x if x is None else x.expand(K, *x.shape).movedim(0, at).flatten(at, at + 1)

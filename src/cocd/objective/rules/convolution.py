@@ -1,7 +1,7 @@
 """Convolutions.
 
-A weight touches one output channel; a changed channel is a correction by one input channel's
-filters.
+A weight affects one output channel; a changed input channel adds its change convolved with that
+channel's filters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def padded(m: _Conv, x: Tensor) -> Tensor:
-    """The input as the convolution sees it, for every padding mode."""
+    """Pad the input as the convolution does, in any padding mode."""
     if m.padding_mode != "zeros":
         return F.pad(x, m._reversed_padding_repeated_twice, mode=m.padding_mode)
     if isinstance(m.padding, str):
@@ -31,7 +31,7 @@ def padded(m: _Conv, x: Tensor) -> Tensor:
 
 
 def has_samples(m: _Conv, out: Tensor) -> bool:
-    """False for a single sample that was passed without a dimension for it."""
+    """Is the input a batch, and not a single sample without a batch dimension?"""
     return out.dim() == m.weight.dim()
 
 
@@ -73,7 +73,7 @@ def bias_moves(call: Call[_Conv], moves: Moves) -> Change | None:
 
 @rules.flow(*_CONVS)
 def inputs_change(call: Call[_Conv], changes: Changes) -> Change | None:
-    """Dense inputs are convolved as one large batch; of a slab only its channels are."""
+    """Convolve dense inputs as one large batch, and only the changed channels of a slab."""
     x, m = changes[0], call.module
     if not has_samples(call.module, call.out):
         return None
@@ -94,8 +94,8 @@ def _convolve(
     m: _Conv, delta: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None
 ) -> Tensor:
     conv = (F.conv1d, F.conv2d, F.conv3d)[delta.dim() - 4]
-    # With channels innermost in memory oneDNN need not rearrange a stack on its way in and out: two
-    # to three times as fast with few channels, and BatchNorm behind it likes that order, too.
+    # With channels innermost in memory, oneDNN need not reorder a stack before and after: two to
+    # three times as fast with few channels. A BatchNorm behind it is faster in that order, too.
     innermost = isinstance(m, nn.Conv2d) and delta.dtype == torch.float32 and delta.is_cpu
     if innermost:
         weight = weight.contiguous(memory_format=torch.channels_last)
@@ -103,7 +103,7 @@ def _convolve(
     def apply(x: Tensor) -> Tensor:
         if innermost:
             x = x.contiguous(memory_format=torch.channels_last)
-        if m.padding_mode == "zeros":  # which it adds itself, without a copy of all of it
+        if m.padding_mode == "zeros":  # conv pads by itself, without a copy
             return conv(x, weight, bias, m.stride, m.padding, m.dilation, groups)
         return conv(padded(m, x), weight, bias, m.stride, 0, m.dilation, groups)
 
@@ -111,7 +111,7 @@ def _convolve(
 
 
 def _correction(m: _Conv, x: Change) -> Tensor:
-    """Convolve the changed channels alone; as one product of patches and filters where it pays."""
+    """Convolve only the changed channels, as one product of patches and filters where faster."""
     weight = m.weight[:, x.starts[0] : x.starts[0] + x.width]
     delta = x.delta()
     if isinstance(m, nn.Conv2d) and x.width == 1:
@@ -122,8 +122,8 @@ def _correction(m: _Conv, x: Change) -> Tensor:
 def _patches_times_filters(m: nn.Conv2d, delta: Tensor, weight: Tensor) -> Tensor:
     """(K, N, 1, H, W) -> (K, N, out, H', W'), channels innermost in memory.
 
-    With one input channel the filters are a (taps x out) matrix and the product is limited by
-    writing its result; conv2d takes about five times longer for it.
+    With one input channel the filters are a (taps x out) matrix, and the product takes only as long
+    as writing its result; conv2d takes about five times as long.
     """
     K, N = delta.shape[:2]
     x = padded(m, delta.flatten(0, 1))[:, 0]
@@ -138,7 +138,7 @@ def _patches_times_filters(m: nn.Conv2d, delta: Tensor, weight: Tensor) -> Tenso
 
 
 def _grouped(call: Call[_Conv], x: Change) -> Change | None:
-    """A channel reaches the outputs of its own group alone, which are a slab again."""
+    """A channel reaches only the outputs of its own group, so the change stays a slab."""
     m = call.module
     per_in, per_out = m.in_channels // m.groups, m.out_channels // m.groups
     if any(s // per_in != (s + x.width - 1) // per_in for s in x.starts):
@@ -183,7 +183,7 @@ def transposed_weight_moves(call: Call[nn.ConvTranspose2d], moves: Moves) -> Cha
 
 @rules.flow(nn.ConvTranspose2d)
 def transposed_inputs_change(call: Call[nn.ConvTranspose2d], changes: Changes) -> Change | None:
-    """Linear in its input: of a slab only its channels are spread out."""
+    """The layer is linear in its input, so only the changed channels of a slab are convolved."""
     x, m = changes[0], call.module
     if not has_samples(call.module, call.out):
         return None
@@ -208,12 +208,12 @@ def transposed_inputs_change(call: Call[nn.ConvTranspose2d], changes: Changes) -
 
 
 def _sizes(padding: str | tuple[int, ...]) -> tuple[int, ...]:
-    assert not isinstance(padding, str)  # words are for convolutions that are not transposed
+    assert not isinstance(padding, str)  # only ordinary convolutions accept strings
     return padding
 
 
 def _output_padding(m: nn.ConvTranspose2d, call: Call[_Conv]) -> list[int]:
-    """What the unperturbed call used, recovered from the size it gave."""
+    """The output padding of the unperturbed call, recovered from the size of its output."""
     sizes = []
     padding = _sizes(m.padding)
     for d, size in enumerate(call.out.shape[2:]):

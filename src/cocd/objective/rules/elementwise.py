@@ -1,4 +1,4 @@
-"""Functions of each element alone: they keep every kind of change what it is."""
+"""Elementwise functions: a slab stays a slab, and a dense change stays dense."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BINARY = (
 
 @rules.flow(*UNARY)
 def unary(call: Call, changes: Changes) -> Change | None:
-    """f(new), element by element."""
+    """Compute f(new), element by element."""
     if set(changes) != {0}:
         return None
     x = changes[0]
@@ -57,13 +57,13 @@ def _is_tanh(call: Call) -> bool:
 
 
 def fast_tanh(x: Tensor, owned: bool) -> Tensor:
-    """tanh(x), in its place where that is nobody else's."""
+    """Compute tanh(x), in place if the caller owns `x`."""
     return tanh_of(x.mul_(2) if owned else torch.mul(x, 2, out=room(tuple(x.shape), x)))
 
 
 def _apply(call: Call, x: Tensor) -> Tensor:
     if call.module is not None:
-        # The functional forms of modules have no state here, and in-place ones would write to x.
+        # These modules have no state, and their in-place versions would write to x.
         if getattr(call.module, "inplace", False):
             x = x.clone()
         return call.module(x)  # type: ignore[no-any-return]
@@ -75,8 +75,8 @@ def _apply(call: Call, x: Tensor) -> Tensor:
 
 @rules.flow(*CASTS)
 def cast(call: Call, changes: Changes) -> Changed:
-    """The stacked numbers in the dtype of the output; differences too where nothing is rounded."""
-    if 0 not in changes:  # only what it is cast like
+    """Cast the stack to the output's dtype; cast differences, too, if no rounding occurs."""
+    if 0 not in changes:  # only the tensor that gives the dtype has changed
         return UNCHANGED
     x, dtype = changes[0], call.out.dtype
     if not (dtype.is_floating_point and x.base.dtype.is_floating_point):
@@ -90,14 +90,14 @@ def cast(call: Call, changes: Changes) -> Changed:
 
 @rules.flow(nn.Identity)
 def identity(call: Call, changes: Changes) -> Change | None:
-    """Nothing happens."""
+    """The change passes through as it is."""
     return changes.get(0)
 
 
 @rules.flow(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout, F.dropout1d,
             F.dropout2d, F.dropout3d)  # fmt: skip
 def dropout(call: Call, changes: Changes) -> Change | None:
-    """The mask of the unperturbed pass, for all probes."""
+    """All probes use the mask of the unperturbed pass."""
     if set(changes) != {0}:
         return None
     x = changes[0]
@@ -108,7 +108,7 @@ def dropout(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(*BINARY)
 def binary(call: Call, changes: Changes) -> Change | None:
-    """Two operands, one or both changed; slabs stay slabs where the other operand allows it."""
+    """Two operands, one or both changed; a slab stays a slab where the other operand allows it."""
     if not isinstance(call.out, Tensor) or len(call.args) != 2 or not set(changes) <= {0, 1}:
         return None
     where = _common(call, changes)
@@ -127,7 +127,7 @@ def binary(call: Call, changes: Changes) -> Change | None:
 
 
 def _common(call: Call, changes: Changes) -> Change:
-    """The slab of the output that all changed operands share, or else something dense."""
+    """The slab of the output that all changed operands share, or else a dense change."""
     given = list(changes.values())
     first = given[0]
     whole = Change(first.base, first.K, values=first.stored)
@@ -149,14 +149,14 @@ def _part(x: Change, where: Change) -> Tensor:
 
 
 def _rest(operand: Any, out: Tensor, where: Change) -> Any:
-    """The unchanged operand, cut to the slab."""
+    """Cut the unchanged operand to the slab."""
     if not isinstance(operand, Tensor) or operand.dim() == 0:
         return operand
     if where.is_dense:
         return operand.unsqueeze(0) if operand.dim() == out.dim() else operand
     assert where.dim is not None
     at = where.dim - out.dim() + operand.dim()
-    if at < 0 or operand.shape[at] == 1:  # spread over the slab's dimension
+    if at < 0 or operand.shape[at] == 1:  # broadcast over the slab's dimension
         return operand.unsqueeze(0) if operand.dim() == out.dim() else operand
     if operand.dim() == out.dim():
         return where.restrict(operand)
@@ -164,14 +164,14 @@ def _rest(operand: Any, out: Tensor, where: Change) -> Any:
 
 
 def _stack(tensor: Tensor, dim: int) -> Tensor:
-    """(K, *shape) with as many dimensions behind K as the output has, for broadcasting."""
+    """Reshape to (K, *shape) with the output's number of dimensions behind K, for broadcasting."""
     missing = dim - (tensor.dim() - 1)
     return tensor.view(tensor.shape[0], *[1] * missing, *tensor.shape[1:]) if missing else tensor
 
 
 @rules.flow(torch.where, torch.masked_fill, "masked_fill", "where")
 def choose(call: Call, changes: Changes) -> Change | None:
-    """Element by element from one of two; the condition is as it was."""
+    """Pick each element from one of two operands; the condition must be unchanged."""
     first = call.target not in (torch.where, "where")  # masked_fill(x, mask, value)
     x, mask, y = call.args if first else (call.args[1], call.args[0], call.args[2])
     keys: dict[Key, int] = {0: 0} if first else {1: 0, 2: 1}
@@ -208,7 +208,7 @@ def prelu_moves(call: Call[nn.PReLU], moves: Moves) -> Change:
 
 @rules.flow(nn.PReLU)
 def prelu(call: Call[nn.PReLU], changes: Changes) -> Change | None:
-    """The slope of each probe's own channel."""
+    """Apply the slope of each probe's changed channel."""
     x = changes[0]
     m = call.module
     slope: Tensor = m.weight

@@ -1,4 +1,4 @@
-"""Embeddings: an element of a row matters where the batch uses that row, and nowhere else."""
+"""Embeddings: an element of a row matters only where the batch uses that row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..registry import Call, Changes, Moves, moved_elements, rules
 
 @rules.relevant(nn.Embedding, nn.EmbeddingBag, parameter="weight")
 def rows_in_use(call: Call[nn.Embedding | nn.EmbeddingBag], index: list[int]) -> list[bool]:
-    """The rows that the batch looks up."""
+    """Does the batch look up the row of each of these elements?"""
     m = call.module
     if m.max_norm is not None:
         return [True] * len(index)
@@ -22,9 +22,9 @@ def rows_in_use(call: Call[nn.Embedding | nn.EmbeddingBag], index: list[int]) ->
 
 @rules.source(nn.Embedding, parameter="weight")
 def weight_moves(call: Call[nn.Embedding], moves: Moves) -> Change | None:
-    """One feature of the samples that look the row up."""
+    """One feature changes in the samples that look up the row."""
     m = call.module
-    if m.max_norm is not None:  # the forward rescales rows, and with them the step
+    if m.max_norm is not None:  # the forward rescales rows and so the step
         return None
     tokens = call.args[0]
     row, feature = moved_elements(m.weight.shape, moves.index)
@@ -37,7 +37,7 @@ def weight_moves(call: Call[nn.Embedding], moves: Moves) -> Change | None:
 
 @rules.flow(F.embedding)
 def bare_weight_changes(call: Call, changes: Changes) -> Change | None:
-    """The samples that look up a row which has changed."""
+    """The samples that look up a changed row change."""
     rows = changes.get(1, changes.get("weight"))
     if rows is None or len(changes) > 1 or rows.dim != 0 or rows.width != 1:
         return None
@@ -53,13 +53,13 @@ def bare_weight_changes(call: Call, changes: Changes) -> Change | None:
 
 @rules.source(nn.EmbeddingBag, parameter="weight")
 def bag_weight_moves(call: Call[nn.EmbeddingBag], moves: Moves) -> Change | None:
-    """One feature of the bags that hold the row, by the weight that it has in them."""
+    """One feature changes in the bags that contain the row, by its weight in each bag."""
     m = call.module
     if m.max_norm is not None or m.mode == "max":
         return None
     row, feature = moved_elements(m.weight.shape, moves.index)
-    # The moved rows get numbers of their own, all others share one that counts for nothing; the
-    # padding keeps one too, because a mean leaves it out of its denominator.
+    # Each moved row gets its own number; all others share one whose table row is zero. The padding
+    # keeps its own number, because a mean leaves it out of its denominator.
     rows = sorted(set(row))
     number = torch.full((m.num_embeddings,), len(rows), device=m.weight.device)
     number[rows] = torch.arange(len(rows), device=m.weight.device)

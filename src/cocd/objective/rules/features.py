@@ -1,4 +1,4 @@
-"""LayerNorm, RMSNorm and softmax: the last dimensions are mixed, what stands before them is not."""
+"""LayerNorm, RMSNorm and softmax mix the last dimensions and keep the leading ones apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVER_FEATURES = (*_NORMS, *SOFTMAXES)
 
 
 def _plain(m: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
-    """Without weight and bias."""
+    """Normalise without weight and bias."""
     if isinstance(m, nn.RMSNorm):
         return F.rms_norm(x, m.normalized_shape, eps=m.eps)
     return F.layer_norm(x, m.normalized_shape, eps=m.eps)
@@ -26,7 +26,7 @@ def _plain(m: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
 
 @rules.source(nn.LayerNorm, nn.RMSNorm, parameter="weight")
 def weight_moves(call: Call[nn.LayerNorm | nn.RMSNorm], moves: Moves) -> Change:
-    """The normalised feature times the step."""
+    """One feature changes by its normalised value times the step."""
     m = call.module
     return _features(call, _plain(m, call.args[0]), moves, len(m.normalized_shape))
 
@@ -52,7 +52,7 @@ def _features(call: Call, by: Tensor, moves: Moves, dims: int) -> Change:
 
 @rules.flow(*_NORMS, parameters=True)
 def normalise(call: Call[nn.LayerNorm | nn.RMSNorm | None], changes: Changes) -> Change | None:
-    """Every row anew; a bare weight or bias that has changed scales or shifts its feature."""
+    """Normalise every row again; a changed bare weight or bias scales or shifts its feature."""
     names: dict[Key, Key] = {2: "weight", 3: "bias"}
     changed: dict[Key, Change] = {names.get(key, key): x for key, x in changes.items()}
     m = call.module
@@ -84,7 +84,7 @@ def normalise(call: Call[nn.LayerNorm | nn.RMSNorm | None], changes: Changes) ->
 
 @rules.flow(*SOFTMAXES)
 def softmax(call: Call, changes: Changes) -> Change | None:
-    """Along one dimension; a slab of another one stays what it is."""
+    """Softmax along one dimension; a slab of another dimension stays a slab."""
     if set(changes) != {0} or call.kwargs.get("dtype") is not None:
         return None
     x = changes[0]

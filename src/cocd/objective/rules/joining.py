@@ -1,4 +1,4 @@
-"""Tensors joined and taken apart: a changed part is, along the joined dimension, a slab."""
+"""Joining and splitting tensors: a changed part is a slab along the joined dimension."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @rules.flow(torch.cat, torch.concat)
 def concatenate(call: Call, changes: Changes) -> Change | None:
-    """A changed part becomes, along the joined dimension, a slab of the whole."""
+    """A changed part becomes a slab of the whole, along the joined dimension."""
     dim = call.argument(1, "dim", 0) % call.out.dim()
     parts = call.argument(0, "tensors")
     changed = {key[1]: x for key, x in changes.items() if isinstance(key, tuple)}
     if dim == 0 or len(changed) < len(changes):
         return None
     offsets = [0]
-    for part in parts:  # torch also takes empty ones of another shape
+    for part in parts:  # torch also accepts empty parts of another shape
         offsets.append(offsets[-1] + (part.shape[dim] if part.dim() == call.out.dim() else 0))
     if len(changed) == 1:
         ((j, x),) = changed.items()
@@ -53,7 +53,7 @@ def concatenate(call: Call, changes: Changes) -> Change | None:
 
 
 def _same_slab(changes: list[Change], dim: int) -> bool:
-    """Do all change the same part of another dimension than the one along which they are joined?"""
+    """Do all changes share one slab, in a dimension other than the joined one?"""
     first = changes[0]
     return first.dim not in (None, dim) and all(
         (x.dim, x.starts, x.width) == (first.dim, first.starts, first.width) for x in changes
@@ -62,7 +62,7 @@ def _same_slab(changes: list[Change], dim: int) -> bool:
 
 @rules.flow(torch.stack)
 def stack(call: Call, changes: Changes) -> Change | None:
-    """Joined along a new dimension."""
+    """Join along a new dimension."""
     dim = call.argument(1, "dim", 0) % call.out.dim()
     parts = call.argument(0, "tensors")
     if any(not isinstance(key, tuple) for key in changes):
@@ -81,7 +81,7 @@ def stack(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(torch.split, torch.chunk, torch.unbind, torch.tensor_split, "split", "chunk", "unbind")
 def take_apart(call: Call, changes: Changes) -> Changed:
-    """Each part has its share of the change."""
+    """Give each part its share of the change."""
     if set(changes) != {0}:
         return None
     x = changes[0]
@@ -104,7 +104,7 @@ def take_apart(call: Call, changes: Changes) -> Changed:
 
 
 def _share(x: Change, dim: int, start: int, width: int, out: Tensor) -> Change | None:
-    """What changes between `start` and `start + width` along `dim`, as a change of that part."""
+    """The change between `start` and `start + width` along `dim`, as a change of that part."""
     if x.dim == dim:
         inside = [start <= s and s + x.width <= start + width for s in x.starts]
         if all(inside):

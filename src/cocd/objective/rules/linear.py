@@ -1,4 +1,4 @@
-"""Linear layers: a weight touches one output unit; a changed unit is a rank-one correction."""
+"""Linear layers: a weight affects one output unit; a changed input unit adds a rank-one term."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bias_moves(call: Call, moves: Moves) -> Change:
 
 @rules.flow(nn.Linear, F.linear, parameters=True)
 def linear(call: Call[nn.Linear | None], changes: Changes) -> Change | None:
-    """(x + dx)(W + dW) - x W = dx W + (x + dx) dW; the bias adds its own."""
+    """(x + dx)(W + dW) - x W = dx W + (x + dx) dW, plus the change of the bias."""
     m = call.module
     W: Tensor = call.argument(1, "weight") if m is None else m.weight
     bias = call.argument(2, "bias") if m is None else m.bias
@@ -64,7 +64,7 @@ def _last(x: Change, out: Tensor) -> int | None:
 
 
 def _weight_changes(call: Call, x: Tensor | Change, dW: Change) -> Change:
-    """Rows of W that have changed, times x: a slab of as many units."""
+    """Multiply the changed rows of W with x: a slab of as many units."""
     if dW.dim == 1:
         dW = dW.densify()
     rows = dW.delta()  # (K, units, features)
@@ -78,8 +78,8 @@ def _weight_changes(call: Call, x: Tensor | Change, dW: Change) -> Change:
 
 
 def _inputs_change(call: Call, x: Change, W: Tensor, bias: Tensor | None) -> Change:
-    """W times the change: of rank `width` where a slab of features has changed."""
-    if x.is_dense or x.dim != x.base.dim() - 1:  # all features, perhaps of some rows alone
+    """Multiply the change with W: a product of rank `width` for a slab of features."""
+    if x.is_dense or x.dim != x.base.dim() - 1:  # all features, perhaps only of some rows
         if x.is_dense and x.values is not None and x.values.dim() == 3 and len(W) < _FEW:
             return x.with_delta(call.out, _few(x.values, W, bias, call.out))
         if x.values is not None:
@@ -101,7 +101,7 @@ def _inputs_change(call: Call, x: Change, W: Tensor, bias: Tensor | None) -> Cha
 
 
 def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
-    """One large product: F.linear would make K small ones of a stack that is not contiguous."""
+    """One large product; F.linear would compute K small ones for a non-contiguous stack."""
     out = room((*x.shape[:-1], len(W)), x)
     rows = x.reshape(-1, x.shape[-1])
     flat = out.view(-1, len(W))
@@ -115,7 +115,7 @@ def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
 def _few(x: Tensor, W: Tensor, bias: Tensor | None, before: Tensor) -> Tensor:
     """The change of few outputs: small products with W on the left are twice as fast.
 
-    What they were before is taken off in the product, whose sum is the one that is rounded.
+    The product itself subtracts the old outputs, so no rounded output enters the difference.
     """
     K, units = len(x), len(W)
     change = room((K, units, x.shape[1]), x)

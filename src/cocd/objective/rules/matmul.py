@@ -30,7 +30,7 @@ def product(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(torch.addmm, "addmm")
 def sum_and_product(call: Call, changes: Changes) -> Change | None:
-    """A product, to which a row is added."""
+    """A product plus a row."""
     if len(call.args) != 3 or call.kwargs or not set(changes) <= {0, 1, 2}:
         return None
     rest: dict[Key, Change] = {i - 1: changes[i] for i in (1, 2) if i in changes}
@@ -47,7 +47,7 @@ def sum_and_product(call: Call, changes: Changes) -> Change | None:
 
 
 def _left(call: Call, x: Change, b: Tensor) -> Change:
-    """A changed left factor: of low rank where a slab of the summed dimension has changed."""
+    """A changed left factor: a low-rank product for a slab of the summed dimension."""
     out, rank = call.out, x.base.dim()
     if x.dim == rank - 1 and b.dim() == 2:
         if x.is_single:
@@ -67,7 +67,7 @@ def _left(call: Call, x: Change, b: Tensor) -> Change:
 
 
 def _right(call: Call, a: Tensor | Change, x: Change) -> Change:
-    """A changed right factor: a slab of columns where a slab of b's columns has changed."""
+    """A changed right factor: a slab of b's columns gives a slab of the output's columns."""
     out, rank = call.out, x.base.dim()
     if isinstance(a, Change):
         if x.dim is not None and x.dim != rank - 1:
@@ -103,10 +103,10 @@ def _spread(x: Change, out: Tensor, rank: int, apply: Callable[[Tensor], Tensor]
 
 
 def times(stack: Tensor, other: Tensor, left: bool = False) -> Tensor:
-    """``stack @ other``, or ``other @ stack``, for K stacked factors and one that they share.
+    """``stack @ other``, or ``other @ stack``, for K stacked factors and one shared factor.
 
-    The K factors are laid side by side where the other one has samples of its own: torch would
-    copy that K times.
+    If the shared factor has a batch dimension, the K factors are placed side by side, because torch
+    would copy the shared factor K times.
     """
     K, rank = stack.shape[0], stack.dim() - 1
     if left:
@@ -120,7 +120,7 @@ def times(stack: Tensor, other: Tensor, left: bool = False) -> Tensor:
 
 @rules.flow(torch.einsum)
 def einsum(call: Call, changes: Changes) -> Change | None:
-    """One letter more, for the probes; linear where one operand alone has changed."""
+    """Add one letter for the probes; with one changed operand, propagate only its difference."""
     equation = call.args[0]
     if not isinstance(equation, str) or "..." in equation or "->" not in equation:
         return None

@@ -1,4 +1,4 @@
-"""Normalisation of channels. BatchNorm keeps them apart in both modes; the others mix them."""
+"""Channel normalisation. BatchNorm keeps channels apart in both modes; the others mix them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _uses_batch(module: _BatchNorm) -> bool:
 
 @rules.source(*_BATCH_NORMS, parameter="weight")
 def batch_norm_weight(call: Call[_BatchNorm], moves: Moves) -> Change:
-    """The normalised channel times the step."""
+    """One channel changes by its normalised value times the step."""
     m = call.module
     x = call.args[0]
     plain = F.batch_norm(
@@ -51,7 +51,7 @@ def _scaled(call: Call, by: Tensor, moves: Moves) -> Change:
 
 @rules.flow(*_BATCH_NORMS)
 def batch_norm(call: Call[_BatchNorm], changes: Changes) -> Change | None:
-    """Each probe's own statistics in train mode, the running ones in eval mode."""
+    """Use each probe's own statistics in train mode and the running statistics in eval mode."""
     x, m = changes[0], call.module
     if x.dim not in (None, 1):
         x = x.densify()
@@ -59,12 +59,12 @@ def batch_norm(call: Call[_BatchNorm], changes: Changes) -> Change | None:
     if x.is_dense and not batch:
         return x.with_values(call.out, stacked(lambda t: _normalise(m, t, False), new))
     if x.is_dense and new.dim() == 5 and new[0].is_contiguous(memory_format=torch.channels_last):
-        # One after the other, in the order that convolutions leave: faster than all together.
+        # Probe by probe, in the memory order of convolutions: faster than all at once.
         out = torch.empty_like(new)
         for k in range(x.K):
             out[k] = _normalise(m, new[k], True)
         return x.with_values(call.out, out)
-    # (K, N, C, ...) -> (N, K * C, ...): every probe's channel is normalised on its own.
+    # (K, N, C, ...) -> (N, K * C, ...): normalise every probe's channels separately.
     K, N, C = new.shape[:3]
     wide = new.transpose(0, 1).reshape(N, K * C, *new.shape[3:])
 
@@ -85,21 +85,21 @@ def batch_norm(call: Call[_BatchNorm], changes: Changes) -> Change | None:
 
 
 def _normalise(m: _BatchNorm, x: Tensor, batch: bool) -> Tensor:
-    """By the batch's own statistics, which are not kept, or by the running ones."""
+    """Normalise with the batch's statistics, without storing them, or with the running ones."""
     mean, variance = (None, None) if batch else (m.running_mean, m.running_var)
     return F.batch_norm(x, mean, variance, m.weight, m.bias, batch, 0.0, m.eps)
 
 
 @rules.source(nn.GroupNorm, parameter="weight")
 def group_norm_weight(call: Call[nn.GroupNorm], moves: Moves) -> Change:
-    """The normalised channel times the step."""
+    """One channel changes by its normalised value times the step."""
     m = call.module
     return _scaled(call, F.group_norm(call.args[0], m.num_groups, None, None, m.eps), moves)
 
 
 @rules.source(*_INSTANCE_NORMS, parameter="weight")
 def instance_norm_weight(call: Call[_InstanceNorm], moves: Moves) -> Change | None:
-    """The normalised channel times the step."""
+    """One channel changes by its normalised value times the step."""
     m = call.module
     if m.track_running_stats or not _has_samples(call):
         return None
@@ -107,13 +107,13 @@ def instance_norm_weight(call: Call[_InstanceNorm], moves: Moves) -> Change | No
 
 
 def _has_samples(call: Call[nn.Module]) -> bool:
-    """False for a single sample that was passed without a dimension for it."""
+    """Is the input a batch, and not a single sample without a batch dimension?"""
     return bool(call.out.dim() == _INSTANCE_NORMS.get(type(call.module), call.out.dim()))
 
 
 @rules.flow(nn.GroupNorm, *_INSTANCE_NORMS)
 def per_sample(call: Call[nn.GroupNorm | _InstanceNorm], changes: Changes) -> Change | None:
-    """Features of a sample are mixed, samples are not."""
+    """The layer mixes features of a sample, not samples."""
     m = call.module
     if not isinstance(m, nn.GroupNorm) and (m.track_running_stats or not _has_samples(call)):
         return None

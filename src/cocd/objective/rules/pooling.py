@@ -1,4 +1,4 @@
-"""Pooling, padding and resizing keep channels apart, so that a slab of channels stays one."""
+"""Pooling, padding and resizing keep channels apart, so a slab of channels stays a slab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..change import Change
 from ..kernels.maxpool import max_of_windows, window_of
 from ..registry import Call, Changes, Target, again, rules, stacked
 
-# By the number of dimensions of their input; one less, and it is a sample without a batch.
+# The dimensions of a batched input; one fewer means a single sample without a batch dimension.
 _AVERAGES: dict[Target, int] = {
     nn.AvgPool1d: 3, nn.AvgPool2d: 4, nn.AvgPool3d: 5, nn.AdaptiveAvgPool1d: 3,
     nn.AdaptiveAvgPool2d: 4, nn.AdaptiveAvgPool3d: 5, nn.ZeroPad1d: 3, nn.ZeroPad2d: 4,
@@ -39,7 +39,7 @@ def average(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(*_OTHERS, *_OF_ANY_SIZE)
 def other(call: Call, changes: Changes) -> Change | None:
-    """Any map of each channel alone."""
+    """Any map that treats each channel separately."""
     return _channelwise(call, changes, linear=False)
 
 
@@ -51,7 +51,7 @@ def _channelwise(call: Call, changes: Changes, linear: bool) -> Change | None:
     if x.base.dim() != size or x.base.shape[:2] != call.out.shape[:2]:
         return None
     if call.target is F.pad and len(call.argument(1, "pad")) > 2 * (size - 2):
-        return None  # channels or samples are shifted
+        return None  # padding shifts channels or samples
     if x.dim not in (None, 1):
         x = x.densify()
 

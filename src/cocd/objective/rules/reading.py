@@ -1,4 +1,4 @@
-"""Numbers that Python reads: a branch, an index, a scale are those of the unperturbed pass."""
+"""Numbers that Python reads: branches, indices and scales are those of the unperturbed pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..registry import UNCHANGED, Call, Changed, Changes, rules
 
 @rules.flow("__bool__", "__float__", "__index__", "__int__", "item", "tolist")
 def read(call: Call, changes: Changes) -> Changed:
-    """Right as long as no probe changes what is read; other engines must take those that do."""
+    """Accept the number if no probe changes it; other engines must handle probes that do."""
     if set(changes) != {0}:
         return None
     new, old = changes[0].densify().new(), changes[0].base

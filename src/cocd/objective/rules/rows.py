@@ -1,4 +1,4 @@
-"""Rows: which of the inputs' are enough for some of the output's, and the call on these alone."""
+"""Which input rows a call needs for some of its output rows, and the call on only these rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def _on(call: Call, rows: Rows, args: dict[Key, object]) -> Call:
-    """The call with other arguments, giving `rows` of its output."""
+    """The call with other arguments, returning only `rows` of its output."""
     given = tuple(args.get(i, x) for i, x in enumerate(call.args))
     kwargs = {key: args.get(key, x) for key, x in call.kwargs.items()}
     return replace(call, args=given, kwargs=kwargs, out=rows.of(call.out))
@@ -30,7 +30,7 @@ def _on(call: Call, rows: Rows, args: dict[Key, object]) -> Call:
 @rules.need(*UNARY, *BINARY, *CASTS, torch.where, torch.masked_fill, "where", "masked_fill",
             nn.Identity, nn.Dropout, F.dropout)  # fmt: skip
 def pointwise(call: Call, rows: Rows | None) -> Needed | None:
-    """The same rows of every operand that has them."""
+    """Take the same rows of every operand that has them."""
     if rows is None:
         return None
     args: dict[Key, object] = {}
@@ -43,7 +43,7 @@ def pointwise(call: Call, rows: Rows | None) -> Needed | None:
         dim = rows.dim - rank + x.dim() if isinstance(x, Tensor) else -1
         if dim < 0 or x.shape[dim] == 1:
             continue
-        # Rows of each sample's own are picked from what is spread over the samples.
+        # If each sample has its own rows, an operand broadcast over samples is expanded first.
         spread = rows.index.dim() == 2 and x.dim() < rank
         part = replace(rows, rank=rank) if spread else rows.at(dim)
         needed[key], args[key] = part, part.of(x)
@@ -53,7 +53,7 @@ def pointwise(call: Call, rows: Rows | None) -> Needed | None:
 
 @rules.need(nn.Linear, F.linear, *OVER_FEATURES)
 def per_row(call: Call, rows: Rows | None) -> Needed | None:
-    """The last dimensions are mixed, whatever stands before them is not."""
+    """The call mixes the last dimensions and keeps the leading ones apart."""
     if rows is None or not call.args:
         return None
     x, m = call.args[0], call.module
@@ -71,7 +71,7 @@ def per_row(call: Call, rows: Rows | None) -> Needed | None:
 
 @rules.need(torch.mean, "mean", torch.sum, "sum")
 def reduce(call: Call, rows: Rows | None) -> Needed | None:
-    """Means over other dimensions."""
+    """Means over dimensions other than that of the rows."""
     dims, x = call.argument(1, "dim"), call.args[0]
     if rows is None or dims is None:
         return None
@@ -91,14 +91,14 @@ def product(call: Call, rows: Rows | None) -> Needed | None:
         return None
     if rows.dim != a.dim() - 2 and (rows.dim == a.dim() - 1 or b.dim() > 2):
         return None
-    if a.shape[:-1] != call.out.shape[:-1]:  # one for all samples
+    if a.shape[:-1] != call.out.shape[:-1]:  # the left factor is shared by samples
         return None
     return _on(call, rows, {0: rows.of(a)}), {0: rows}
 
 
 @rules.need(F.scaled_dot_product_attention)
 def attention(call: Call, rows: Rows | None) -> Needed | None:
-    """Some queries look at all keys and values."""
+    """Take some queries and all keys and values."""
     q, k = call.argument(0, "query"), call.argument(1, "key")
     if rows is None or rows.dim != q.dim() - 2 or q.shape[:-1] != call.out.shape[:-1]:
         return None
@@ -123,7 +123,7 @@ def attention(call: Call, rows: Rows | None) -> Needed | None:
 
 @rules.need(*RESHAPING)
 def reshape(call: Call, rows: Rows | None) -> Needed | None:
-    """The dimension of the rows stays what it is, whatever becomes of those around it."""
+    """The dimension of the rows must survive; the others may change shape."""
     if rows is None or not isinstance(call.args[0], Tensor):
         return None
     x, out, d = call.args[0], call.out, rows.dim
@@ -133,14 +133,14 @@ def reshape(call: Call, rows: Rows | None) -> Needed | None:
     for dim in range(x.dim()):
         if prod(x.shape[:dim]) == before and x.shape[dim] == out.shape[d]:
             part, picked = rows.at(dim), rows.of(out)
-            args = (part.of(x), tuple(picked.shape))  # not the sizes of all rows
+            args = (part.of(x), tuple(picked.shape))  # with the size for these rows only
             return Call("reshape", None, args, {}, picked), {0: part}
     return None
 
 
 @rules.need(*REARRANGING)
 def rearrange(call: Call, rows: Rows | None) -> Needed | None:
-    """Dimensions change places."""
+    """Follow the dimension of the rows to its place in the input."""
     x = call.args[0]
     if rows is None or not isinstance(x, Tensor):
         return None
@@ -153,7 +153,7 @@ def rearrange(call: Call, rows: Rows | None) -> Needed | None:
 
 @rules.need(operator.getitem)
 def pick(call: Call, rows: Rows | None) -> Needed | None:
-    """Where rows are picked; and slices of other dimensions."""
+    """Indexing that picks rows, or slices other dimensions."""
     x, index = call.args
     if not isinstance(x, Tensor):
         return None
@@ -178,7 +178,7 @@ def pick(call: Call, rows: Rows | None) -> Needed | None:
 
 
 def _picked(x: Tensor, index: list[Any]) -> tuple[Rows, list[Any]] | None:
-    """The rows that an index takes, and the index into these."""
+    """The rows that an index picks, and the index within these rows."""
     tensors = [d for d, i in enumerate(index) if isinstance(i, Tensor)]
     if tensors == [0, 1]:
         samples, own = index[:2]
@@ -200,7 +200,7 @@ def _picked(x: Tensor, index: list[Any]) -> tuple[Rows, list[Any]] | None:
 
 
 def _spelled_out(index: Any, rank: int) -> list[Any] | None:
-    """One integer, slice or tensor of positions for every dimension."""
+    """Expand an index to one integer, slice or tensor of positions per dimension."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if any(part is None or isinstance(part, (bool, list)) for part in parts):
         return None

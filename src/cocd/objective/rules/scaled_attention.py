@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention`: all that has changed attends anew, as one larger batch."""
+"""`scaled_dot_product_attention`: recompute all that has changed, as one larger batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 @rules.flow(F.scaled_dot_product_attention)
 def attention(call: Call, changes: Changes) -> Change | None:
-    """Heads that have changed alone where it is these; linear in the values."""
+    """Recompute only the changed heads if the changes are a slab; reuse the weights for values."""
     given = {**dict(zip(_NAMES, call.args, strict=False)), **call.kwargs}
     changed = {_NAMES[key] if isinstance(key, int) else key: x for key, x in changes.items()}
     q, k, v = (given[name] for name in _NAMES[:3])
@@ -34,7 +34,7 @@ def attention(call: Call, changes: Changes) -> Change | None:
         and (x.dim, x.starts, x.width) == (first.dim, first.starts, first.width)
         for x in changed.values()
     )
-    if slab and not grouped:  # of heads, say
+    if slab and not grouped:  # for example of heads
         parts = [
             changed[name].new() if name in changed else first.restrict(given[name])
             for name in _NAMES[:3]
@@ -63,7 +63,7 @@ def attention(call: Call, changes: Changes) -> Change | None:
 
 
 def _bias(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
-    """What is added to the scores, with as many dimensions as they have."""
+    """The additive mask, with as many dimensions as the scores."""
     if causal:
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     if mask is None:
@@ -81,6 +81,6 @@ def _weights(scores: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return scores.softmax(-1)
     scores = scores.add_(bias)
-    # A query that may look at nothing takes nothing in; a plain softmax would give NaN.
+    # A query with all keys masked gets zero weights; a plain softmax would give NaN.
     nothing = (bias == -torch.inf).all(-1, keepdim=True)
     return scores.softmax(-1).masked_fill_(nothing, 0)

@@ -1,4 +1,4 @@
-"""Shapes: a slab is followed where it stays a slab, and spread out where it does not."""
+"""Shape operations: a slab remains a slab where possible and otherwise becomes dense."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _OF_THE_SHAPE = {"shape", "ndim", "dtype", "device", "is_cuda", "requires_grad"}
 @rules.flow("size", "dim", "numel", "new_zeros", "new_ones", "new_empty", "new_full",
             torch.zeros_like, torch.ones_like, torch.full_like, torch.numel)  # fmt: skip
 def of_the_shape(call: Call, changes: Changes) -> Changed:
-    """What depends on the shape alone stays as it is."""
+    """The result depends only on the shape, so it does not change."""
     return UNCHANGED if set(changes) == {0} else None
 
 
 @rules.flow(torch.rand_like, torch.randn_like, torch.empty_like)
 def drawn(call: Call, changes: Changes) -> Changed:
-    """All probes see the numbers that the unperturbed pass drew."""
+    """All probes use the random numbers of the unperturbed pass."""
     return UNCHANGED
 
 
 @rules.flow(getattr)
 def attribute(call: Call, changes: Changes) -> Changed:
-    """A property of the tensor rather than of its values, or a transpose."""
+    """An attribute that does not depend on the values, or a transpose."""
     if call.args[1] in ("T", "mT"):
         return rearrange(call, changes)
     return UNCHANGED if call.args[1] in _OF_THE_SHAPE else None
@@ -51,7 +51,7 @@ REARRANGING = (torch.permute, "permute", torch.transpose, "transpose", torch.uns
 
 @rules.flow(*RESHAPING)
 def reshape(call: Call, changes: Changes) -> Change | None:
-    """The same numbers in another shape; the units of a channel stay together."""
+    """Reshape the change; the units of a channel stay together."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
     x, shape = changes[0], call.out.shape
@@ -82,7 +82,7 @@ def reshape(call: Call, changes: Changes) -> Change | None:
 
 
 def _taken_apart(x: Change, out: Tensor) -> Change | None:
-    """Units that become units of heads: each slab lies in one head, of which it is a part."""
+    """Split units into heads: each slab must lie within one head and becomes a slab of heads."""
     dim, size = x.base.dim() - 1, out.shape[-1]
     whole = x.dim == dim and out.dim() == dim + 2 and x.base.shape[dim] == prod(out.shape[dim:])
     if not whole or any(start % size + x.width > size for start in x.starts):
@@ -104,7 +104,7 @@ def _reshaped(x: Change, base: Tensor, shape: tuple[int, ...], **where: Unpack[W
 
 @rules.flow(*REARRANGING)
 def rearrange(call: Call, changes: Changes) -> Change | None:
-    """Dimensions change places; the slab's goes with them."""
+    """Permute dimensions; the slab's dimension moves along."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
     x = changes[0]
@@ -122,15 +122,15 @@ def rearrange(call: Call, changes: Changes) -> Change | None:
 
 
 def order_of(call: Call, x: Tensor) -> list[int | None]:
-    """Which input dimension stands where in the output; None for a new one."""
-    # Asked of a tensor that cannot be mistaken.
+    """The input dimension of each output dimension; None for a new one."""
+    # Run the call on a meta tensor whose sizes are all different.
     marks = torch.empty(tuple(range(2, 2 + x.dim())), device="meta")
     return [size - 2 if size >= 2 else None for size in again(call, marks).shape]
 
 
 @rules.flow(torch.mean, "mean", torch.sum, "sum")
 def reduce(call: Call, changes: Changes) -> Change | None:
-    """Means and sums over other dimensions than the slab's are linear."""
+    """Means and sums are linear; over dimensions other than the slab's they keep the slab."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
     x = changes[0]
@@ -154,7 +154,7 @@ def reduce(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow("expand", "expand_as", torch.broadcast_to)
 def expand(call: Call, changes: Changes) -> Change | None:
-    """The same numbers again and again."""
+    """Expand the change along with the tensor."""
     if set(changes) != {0}:
         return None
     x, shape = changes[0], call.out.shape
@@ -174,7 +174,7 @@ def expand(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(torch.repeat_interleave, "repeat_interleave")
 def repeat(call: Call, changes: Changes) -> Change | None:
-    """Every entry of a dimension several times: the slab's is as many times as wide."""
+    """Repeat every entry of a dimension; repeating along the slab's dimension widens the slab."""
     dim, times = call.argument(2, "dim"), call.argument(1, "repeats")
     if set(changes) != {0} or dim is None or not isinstance(times, int):
         return None
@@ -190,7 +190,7 @@ def repeat(call: Call, changes: Changes) -> Change | None:
 
 @rules.flow(operator.getitem)
 def pick(call: Call, changes: Changes) -> Change | None:
-    """Slices of other dimensions than the slab's."""
+    """Index dimensions other than the slab's."""
     if set(changes) != {0} or not isinstance(call.out, Tensor):
         return None
     x, index = changes[0], call.args[1]
@@ -209,7 +209,7 @@ def pick(call: Call, changes: Changes) -> Change | None:
         x = x.densify()
     apart = [j for j, i in enumerate(index) if isinstance(i, (int, Tensor))]
     if not plain and apart and apart[-1] - apart[0] >= len(apart):
-        return None  # torch puts such dimensions first, before those of the probes
+        return None  # torch would put such dimensions before the probes
     out = x.stored[(slice(None), *index)]
     if x.values is None:
         return x.with_delta(call.out, out)
