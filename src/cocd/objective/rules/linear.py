@@ -115,7 +115,7 @@ def _times(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:
 def _few(x: Tensor, W: Tensor, bias: Tensor | None, before: Tensor) -> Tensor:
     """The change of few outputs: small products with W on the left are twice as fast.
 
-    The product itself subtracts the old outputs, so no rounded output enters the difference.
+    The product starts from minus the old outputs, so only the difference is rounded.
     """
     K, units = len(x), len(W)
     change = room((K, units, x.shape[1]), x)
