@@ -192,7 +192,7 @@ class OnExecutor:
             answers.lost(self._out.pop(future), f"no answer within timeout={self._timeout:g} s")
 
     def _replace(self, queue: deque[int], answers: Answers, why: str) -> None:
-        """Replace a useless executor by a pool; unanswered rows are lost and get a second try."""
+        """Replace a failed executor by a pool; unanswered rows are lost and get a second try."""
         rows = sorted([*queue, *(row for part in self._out.values() for row in part)])
         self._out.clear()
         answers.lost(rows, why)

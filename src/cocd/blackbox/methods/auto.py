@@ -192,7 +192,7 @@ class Auto:
     )
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         stage = self._stage
         return {
             **fields(self, self._FIELDS),

@@ -70,7 +70,7 @@ class Continuation:
     _FIELDS = ("x", "f", "steps", "skipped", "done", "_size", "_width", "_c", "_seen", "_radii")
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         return fields(self, self._FIELDS)
 
     def load_state_dict(self, state: State) -> None:

@@ -1,9 +1,9 @@
-"""Downhill along differences, each step as long as a search finds it should be.
+"""Descend along finite differences; a line search chooses the length of each step.
 
-A step is two or three phases: the probes of a block, three trial points along the direction, one
-more where a parabola through them is lowest. Along the whole vector (B = n) directions follow the
-curvature that the last steps have shown (`curvature_pairs`), or are conjugate where that does not
-pay; a block moves alone. `cocd.auto.direction` has the mechanism and why it is so.
+A step has two or three phases: the probes of a block, three trial points along the direction, and
+perhaps one more at the minimum of a parabola through them. If a block is the whole vector (B = n),
+directions use the curvature seen in the last steps (`curvature_pairs`), or are conjugate if that
+does not pay; a smaller block moves alone. `cocd.auto.direction` explains the mechanism.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ from .rule import Points, Vector
 from .saving import fields, numbers, restore, search_of, search_state
 from .surface import Surface, differences, probes
 
-WIDE = 0.1  # the first radius, of a coordinate's scale: what is rough is smoothed
-_NARROWER = 0.25  # the radius after a step that failed, of what it was
-_WIDER = 4.0  # the radius on a plateau, times what it was, up to
-_WIDEST = 1e3  # this many times the scale
-_NARROW = 1e-3  # nothing is concluded before the radius has come down to this
-_FAR = 10.0  # no coordinate moves further than so many radii at once, nor
-_SCALE = 1.0  # than this many times its scale
-_PAID = 0.05  # of what the slope promised: pairs that bring less are set aside
-_REST = 5  # steps that they then rest
-_CLEAR = 3.0  # times the noise: what the lowest of a few values must gain
-_FAITHFUL = 0.1  # of its own step: a search that ends shorter shows that it is wrong
-_CLOSER = 0.4  # of the last radius: near enough to tell a kink from a curve
-_ROUNDING = 1e3 * ROUNDING  # of a value: differences that are larger are none
-_SWEEPS = 2  # without change
+WIDE = 0.1  # the first radius, in units of scale: wide enough to smooth roughness
+_NARROWER = 0.25  # factor on the radius after a failed step
+_WIDER = 4.0  # factor on the radius on a plateau
+_WIDEST = 1e3  # the largest radius on a plateau, in units of scale
+_NARROW = 1e-3  # the radius must fall below this before convergence counts
+_FAR = 10.0  # the furthest a coordinate moves: this many probe widths (or scales, with pairs)
+_SCALE = 1.0  # without pairs also at most this many times its scale
+_PAID = 0.05  # if pairs gain a smaller part of what the slope promised, they are dropped
+_REST = 5  # steps without pairs after that
+_CLEAR = 3.0  # the lowest of a few values must gain this many times the noise
+_FAITHFUL = 0.1  # a search that ends at a smaller part of the Hessian's step refutes the Hessian
+_CLOSER = 0.4  # of the last radius: close enough to tell a kink from a smooth curve
+_ROUNDING = 1e3 * ROUNDING  # second differences below this part of the value are rounding
+_SWEEPS = 2  # sweeps without change that mean convergence
 
 
 class Descent:
-    """From x to where nothing near is lower; `done` says why it ended, or is empty."""
+    """Descends from x until nothing nearby is lower; `done` is the reason, or empty."""
 
     def __init__(
         self, surface: Surface, x: Vector, f: float, B: int, ftol: float, known: bool = True
     ) -> None:
-        """`f` is the value at x; where that is not `known`, one nearby."""
+        """`f` is the value at x, or that of a nearby point if not `known`."""
         n = len(x)
         self._known = known
         self.surface, self._ftol, self._B = surface, ftol, B
         self.x, self.f, self.steps, self.skipped, self.done = x.copy(), f, 0, 0, ""
-        self.enough = np.inf  # where slower progress than that towards it ends the descent
+        self.enough = np.inf  # a value: the descent ends if progress towards it is too slow
         self.g, self.c = np.zeros(n), np.zeros(n)
         self.pairs = CurvaturePairs(n)
         self._schedule = Cyclic(n)
         self._radius = WIDE  # of a coordinate's scale
-        self._length, self._own = Length(), Length()  # conjugate directions; pairs
+        self._length, self._own = Length(), Length()  # for conjugate directions; for pairs
         self._rest = 0
         self._d, self._before, self._power = np.zeros(n), np.zeros(n), 0.0
-        self._from: Vector | None = None  # where the last whole sweep was made, and its slopes
+        self._from: Vector | None = None  # x at the last whole sweep; then its slopes
         self._slopes = np.zeros(n)
         self._search: Search | None = None
         self._quasi = False
@@ -71,22 +71,22 @@ class Descent:
         self._first = f
         self._hessian: Hessian | None = None
         self._demand = Demand()
-        self._plateau = False  # x is on one, and the radius was widened
-        self._whole = False  # all of x was probed
+        self._plateau = False  # whether the radius was widened because x is on a plateau
+        self._whole = False  # whether the last block was all of x
         self._width = np.zeros(n)  # of the last differences
-        self.kink = False  # slopes jump here
-        self._parabolic = True  # a smaller radius shows the same
-        self.lost = False  # in noise: what a step gains cannot be told
+        self.kink = False  # whether slopes jump at x
+        self._parabolic = True  # whether a smaller radius shows the same curvature
+        self.lost = False  # whether noise hides what steps gain
 
     def inherit(self, c: Vector, pairs: CurvaturePairs) -> None:
-        """Go on with the curvature that another stage has found."""
+        """Start with the curvature that another stage has found."""
         self.c, self.pairs = c.copy(), pairs
         self._radius = _NARROW
 
     # --- asking --------------------------------------------------------------------------------
 
     def ask(self, limit: int | None) -> Points:
-        """Probes and trial points by turns."""
+        """The next probes or trial points."""
         if (hessian := self._unfinished) is not None:
             points = hessian.ask()
             return points if limit is None or len(points) <= limit else np.empty((0, len(self.x)))
@@ -146,12 +146,12 @@ class Descent:
             self._settle(self._search)
 
     def _propose(self, values: Vector) -> None:
-        """From differences to a direction."""
+        """Turn the differences of a block into a search direction."""
         stencil, f = self._stencil, float(values[0])
         if self._known:
             self.surface.twice(self.f, f)
         self._known = True
-        if not np.isfinite(f):  # it has been evaluated before: this time it failed
+        if not np.isfinite(f):  # this evaluation failed; use the earlier value
             f = self.f
         if not np.isfinite(f):
             raise NonFiniteLoss("fun cannot be evaluated at the current point")
@@ -163,7 +163,7 @@ class Descent:
         self._whole = len(block) == len(self.x)
         self._keep_spare(stencil, seen)
         self._schedule.advance(len(block))
-        if 2 * good.sum() < len(good):  # that nothing is lower shows nothing here
+        if 2 * good.sum() < len(good):  # too few probes to conclude that nothing is lower
             self._recent = []
             self._fail()
             return
@@ -179,7 +179,7 @@ class Descent:
         self._go(block, stencil.width)
 
     def _go(self, block: NDArray[np.intp], width: Vector) -> None:
-        """Begin a search."""
+        """Begin a line search."""
         self._d = self._direction(block, width)
         slope = float(self.g[block] @ self._d[block])
         if slope >= 0 or not np.isfinite(slope):
@@ -188,7 +188,7 @@ class Descent:
         self._search = Search(self.f, slope, (self._own if self._quasi else self._length).value)
 
     def _compare_radii(self, stencil: Stencil, f: float, c: Vector) -> None:
-        """With a smaller radius a parabola curves as before, a kink the more."""
+        """Detect kinks: a smaller radius raises the curvature at a kink, not of a parabola."""
         block, h = stencil.block, stencil.width / 2
         before, old = self._width[block] / 2, np.abs(self.c[block])
         closer = (h <= _CLOSER * before) & (before > 0)
@@ -199,7 +199,7 @@ class Descent:
         self._width[block] = stencil.width
 
     def _widen(self) -> None:
-        """Nothing differs within the radius: a plateau, unless it is one far and wide."""
+        """Widen the radius on a plateau; end if the function is flat at the widest radius."""
         x, eps = self.x, self.surface.eps
         size, box = self.surface.scales(x), self.surface.box
         far = _WIDEST * size if box is None else np.minimum(_WIDEST * size, box.upper - box.lower)
@@ -211,7 +211,7 @@ class Descent:
         self.steps += 1
 
     def _keep_spare(self, stencil: Stencil, seen: Vector) -> None:
-        """The best of the probes, which a step that finds nothing can fall back on."""
+        """Keep the best probe, in case the line search finds nothing lower."""
         lowest = np.where(np.isfinite(seen), seen, np.inf)
         k, side = np.unravel_index(int(lowest.argmin()), lowest.shape)
         point = self.x.copy()
@@ -221,9 +221,9 @@ class Descent:
         self._spare = (float(lowest[k, side]), point)
 
     def _direction(self, block: NDArray[np.intp], width: Vector) -> Vector:
-        """By pairs or conjugate where all of x was probed, else scaled by curvature alone."""
+        """Use pairs or conjugacy if all of x was probed, otherwise only scale by curvature."""
         x, g, surface = self.x[block], self.g[block].copy(), self.surface
-        if surface.box is not None:  # what points out of the box stays
+        if surface.box is not None:  # a coordinate at its bound does not move outwards
             low, high = surface.box.lower[block], surface.box.upper[block]
             g[(x <= low) & (g > 0) | (x >= high) & (g < 0)] = 0.0
         noise = max(ROUNDING * max(abs(self.f), 1e-300), surface.noise)
@@ -240,7 +240,7 @@ class Descent:
                     self._quasi, self._power = True, 0.0
                     reach = _FAR * surface.scales(self.x)
                     return d * min(1.0, float((reach / np.maximum(np.abs(d), 1e-300)).min()))
-        # One by one: here a coordinate that is far off must not hold up the others.
+        # Clip each coordinate separately, so that a distant one does not slow the others.
         reach = np.minimum(_FAR * width, _SCALE * surface.scales(self.x)[block])
         p = np.clip(scaled(g, self.c[block], floor), -reach, reach)
         d = np.zeros_like(self.x)
@@ -255,14 +255,14 @@ class Descent:
         return d
 
     def _inverse(self, g: Vector, floor: Vector) -> Vector | Callable[[Vector], Vector]:
-        """What pairs correct: the measured Hessian, or curvature along the coordinates."""
+        """The initial inverse Hessian: measured, or from the curvature along coordinates."""
         measured = self._hessian
         if measured is None:
             return np.asarray(1 / (np.abs(self.c) + floor))
         return lambda q: measured.solve(q, g != 0)
 
     def _learn_pair(self, error: float) -> None:
-        """Of the last whole sweep and this one, if the slopes differ by more than their error."""
+        """Add a pair of the last two whole sweeps if slopes changed by more than their error."""
         if self._from is not None:
             y = self.g - self._slopes
             if float(y @ y) > 4 * len(y) * error * error:
@@ -270,7 +270,7 @@ class Descent:
         self._from, self._slopes = self.x.copy(), self.g.copy()
 
     def _settle(self, search: Search) -> None:
-        """Move to the best of what was seen, or make everything smaller."""
+        """Move to the lowest point seen, or narrow the radius if none is lower."""
         (self._own if self._quasi else self._length).observe(search.length, search.best)
         spare, point = self._spare
         lower = min(search.value, spare)
@@ -303,23 +303,23 @@ class Descent:
         self._finish()
 
     def _drop_hessian(self) -> None:
-        """Its steps are not what it foretells: kinks, say."""
+        """Drop the measured Hessian, because its steps gain less than predicted."""
         if self._hessian is not None:
             self._hessian = None
             self._demand.refused()
 
     def _narrow(self) -> bool:
-        """The radius cannot be smaller."""
+        """Whether the radius is as small as it can be."""
         if self.surface.eps is not None:
             return True
         return bool(np.all(self._radii() <= self.surface.least(self.x, self.f, self.c)))
 
     def _hidden(self) -> bool:
-        """It is noise that hides what a step gains: a smaller radius would not show more."""
+        """Whether noise hides what a step gains, because the radius cannot be smaller."""
         return self._whole and self._narrow()
 
     def _fail(self) -> None:
-        """No point was lower."""
+        """End or narrow the radius after a step that found no lower point."""
         if self._plateau and self._whole:
             self._end(
                 f"fun is flat here, with no lower value within {float(self._radii().max()):.3g}"
@@ -341,7 +341,7 @@ class Descent:
         if len(self._recent) < steps:
             return
         change = max(self._recent) - min(self._recent)
-        # A step that failed may say that its radius was too wide, not that all is done.
+        # A failed step may only mean that its radius was too wide.
         shown = self._radius < _NARROW and (not failed or self._parabolic)
         narrow = stuck or self.surface.eps is not None or shown
         if narrow and change <= self._ftol * max(abs(self.f), min(1.0, self._first - self.f)):
@@ -362,7 +362,7 @@ class Descent:
     )
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         return {
             **fields(self, self._FIELDS),
             "pairs": self.pairs.state_dict(),
@@ -377,7 +377,7 @@ class Descent:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
         n = len(self.x)
         if not 1 <= self._B <= n:

@@ -1,6 +1,6 @@
-"""CMA-ES for `minimize`: a population, where the function has many minima on one funnel.
+"""CMA-ES for `minimize`, suited to functions with many minima in one funnel.
 
-The package `cma` is the method. It starts again with twice the population (IPOP) where it ends.
+The package `cma` implements the method. When it ends, it restarts with twice the population (IPOP).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...parts.types import State
 from ..radius import scales
 from .rule import Box, Points, Settled, Vector
 
-_FIRST = 0.3  # the first standard deviation, of a coordinate's scale
-_LARGE = 200  # coordinates, above which the covariance is a diagonal
+_FIRST = 0.3  # the first standard deviation, in units of scale
+_LARGE = 200  # above this many coordinates the covariance is diagonal
 _RESTARTS = 9
 
 
 class Evolution:
-    """CMA-ES; `Rule` says what is asked of it. Its state is that of another package: not data."""
+    """CMA-ES; implements `Rule`, but cannot be saved: its state belongs to another package."""
 
     averaged = None
     final_evaluations = 1
@@ -70,12 +70,12 @@ class Evolution:
         return found if self._box is None else np.clip(found, *self._box)
 
     def ask(self, limit: int | None) -> Points:
-        """A population, the first one with x0."""
+        """A population; the first one also has x0."""
         fits = limit is None or len(self._points) <= limit
         return self._points if fits else self._points[: max(limit or 0, 0) * self._opening]
 
     def tell(self, values: Vector) -> None:
-        """Learn from it."""
+        """Learn from the values of a population."""
         points = self._points[: len(values)]
         values = np.where(np.isfinite(values), values, np.inf)
         k = int(values.argmin())
@@ -83,7 +83,7 @@ class Evolution:
             self._fun, self.x = float(values[k]), points[k].copy()
         if self._opening:
             points, values, self._opening = points[1:], values[1:], False
-        # A value that failed counts as the worst of those that did not.
+        # A failed value counts as the worst of the others.
         known = values[np.isfinite(values)]
         if len(points) == self._search.popsize and len(known):
             self._search.tell(list(points), list(np.minimum(values, known.max())))
@@ -98,7 +98,7 @@ class Evolution:
         self._points = self._population()
 
     def _somewhere(self) -> Vector:
-        """A new start: anywhere between the bounds, else about the best point."""
+        """A random new start: within finite bounds, otherwise around the best point."""
         if self._box is not None and np.isfinite(self._box).all():
             return self._rng.uniform(*self._box)
         around = self.x + scales(self.x, None) * self._rng.standard_normal(len(self.x))

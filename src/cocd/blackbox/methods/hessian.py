@@ -1,8 +1,8 @@
-"""The whole Hessian, measured: one evaluation for each pair of coordinates.
+"""Measure the whole Hessian: one evaluation for each pair of coordinates.
 
-n (n - 1) / 2 evaluations at x + h_i e_i + h_j e_j, beside a sweep at the same radii, give all mixed
-differences. They cost as much as n / 4 sweeps of central differences; pairs of steps need about n
-sweeps to learn the same. Assumes a smooth function without noise.
+n (n - 1) / 2 evaluations at x + h_i e_i + h_j e_j and a sweep at the same radii give all mixed
+differences. They cost as much as n / 4 sweeps of central differences; curvature pairs need about n
+sweeps to learn the same. The method assumes a smooth function without noise.
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from ..stencil import Stencil
 from .rule import Matrix, Points, Probes, Vector
 from .saving import fields, restore
 
-_RELIABLE = 4.0  # rounding errors that one mixed difference has
-_LOST = 10.0  # such errors: a curvature that is not larger is unknown
+_RELIABLE = 4.0  # rounding errors in one mixed difference
+_LOST = 10.0  # a curvature within this many such errors is unknown
 _TINY = 1e-100
-_CLEAR = 1e8  # times the rounding of the value: what curvature should do to it
+_CLEAR = 1e8  # curvature should change a value by this many times its rounding
 
-_AGAIN = 2.0  # times its price: the evaluations until it is measured anew
-_ROOM = 4  # sweeps that should be left once it has been measured
-_STEPS = 5  # in a row along which fun was a parabola: what its gain was of its slope is within
-_PARABOLA = 0.03  # of a half
+_AGAIN = 2.0  # evaluations before the next measurement, in units of its price
+_ROOM = 4  # sweeps that `maxfev` should leave room for after a measurement
+_STEPS = 5  # parabolic steps in a row before a measurement
+_PARABOLA = 0.03  # a step is parabolic if gain / (slope times length) is this close to a half
 
-MOST = 500  # coordinates, for which a matrix is kept
+MOST = 500  # the most coordinates for a dense matrix
 
 
 def cost(n: int) -> int:
-    """Evaluations beside a sweep."""
+    """Evaluations of a measurement, without the sweep."""
     return n * (n - 1) // 2
 
 
 def radii(size: Vector, f: float, c: Vector) -> Vector:
-    """Where second differences are exact to about 1e-8: wider than what slopes need."""
+    """Radii at which second differences are exact to about 1e-8, wider than for slopes."""
     usual = size * ROUNDING**0.25
     fine = np.sqrt(_CLEAR * ROUNDING * abs(f) / np.maximum(np.abs(c), 1e-300))
     return np.asarray(np.minimum(usual, fine))
 
 
 class Demand:
-    """When a Hessian is worth its price.
+    """Decides when a Hessian is worth its price.
 
-    Once sweeps have taken as many evaluations as it does, fun is a parabola along the last steps,
-    and `maxfev` leaves room for some steps with it.
+    It is due once sweeps have cost as many evaluations as a measurement, fun was a parabola along
+    the last steps, and `maxfev` leaves room for some steps with the Hessian.
     """
 
     def __init__(self) -> None:
-        self.spent = 0  # evaluations since the last one
-        self._patience = 1.0  # times its price: evaluations until one is measured
-        self._parabolas = 0  # steps in a row
+        self.spent = 0  # evaluations since the last measurement
+        self._patience = 1.0  # evaluations before the next one, in units of its price
+        self._parabolas = 0  # parabolic steps in a row
 
     def due(self, n: int, limit: int | None) -> bool:
-        """Whether to measure one now."""
+        """Whether to measure a Hessian now."""
         price = cost(n)
         room = limit is None or limit >= price + _ROOM * 2 * n
         paid = self.spent >= self._patience * price
         return 1 < n <= MOST and room and paid and self._parabolas >= _STEPS
 
     def stepped(self, share: float) -> None:
-        """A step along pairs gained this share of its slope times its length."""
+        """Record that a step along pairs gained this share of its slope times its length."""
         self._parabolas = self._parabolas + 1 if abs(share - 0.5) <= _PARABOLA else 0
 
     def met(self) -> None:
-        """One has been measured."""
+        """Record that a Hessian has been measured."""
         self.spent, self._patience = 0, max(_AGAIN, self._patience)
 
     def refused(self) -> None:
-        """It was no good: the next one is far off."""
+        """Record that a Hessian was useless; the next one must wait longer."""
         self._patience *= 4
 
     # --- saving --------------------------------------------------------------------------------
@@ -77,22 +77,22 @@ class Demand:
     _FIELDS = ("spent", "_patience", "_parabolas")
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         return fields(self, self._FIELDS)
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
 
 
 class Hessian:
-    """Measured row by row; then `solve` divides by it.
+    """Measures the matrix row by row; `solve` then applies its inverse.
 
-    A coordinate without room on both sides is not coupled to others; `c` has its own curvature.
+    A coordinate without room on both sides has no mixed differences, only its curvature in `c`.
     """
 
     def __init__(self, x: Vector, f: float, up: Vector, rise: Vector, c: Vector) -> None:
-        """`up` is x or where each coordinate goes, `rise` what that adds to f."""
+        """`up` is the probed value of each coordinate (or x), `rise` the change of f there."""
         self._n = len(x)
         self._x, self._f, self._up, self._rise = x.copy(), f, up.copy(), rise.copy()
         self._matrix: Matrix = np.diag(c)
@@ -102,23 +102,23 @@ class Hessian:
 
     @classmethod
     def begun(cls, x: Vector, f: float, stencil: Stencil, seen: Matrix, c: Vector) -> Hessian:
-        """After a sweep of this stencil, whose values are `seen`."""
+        """Begin after a sweep of `stencil` with the values `seen`."""
         both = np.isfinite(seen).all(axis=1) & stencil.moved.all(axis=1)
         up = np.where(both, stencil.up, x)
         return cls(x, f, up, np.where(both, seen[:, 0] - f, 0.0), c)
 
     @classmethod
     def empty(cls, n: int) -> Hessian:
-        """To be filled by `load_state_dict`."""
+        """An empty matrix for `load_state_dict` to fill."""
         return cls(*(np.zeros(n), 0.0), *(np.zeros(n) for _ in range(3)))
 
     @property
     def done(self) -> bool:
-        """Whether all rows are there."""
+        """Whether all rows have been measured."""
         return self._row >= self._n - 1
 
     def ask(self) -> Points:
-        """A row: one coordinate moved, and each of the later ones with it."""
+        """The points of a row: one coordinate moves, together with each later one in turn."""
         i = self._row
         moved = self._x.copy()
         moved[i] = self._up[i]
@@ -126,7 +126,7 @@ class Hessian:
         return Probes(moved, later, self._up[later]).take(range(1, self._n - i))
 
     def tell(self, values: Vector) -> None:
-        """Mixed differences of a row; a value that failed, or a product of radii 0, leaves a 0."""
+        """Store the mixed differences of a row: 0 if the value failed or a radius is 0."""
         i = self._row
         h = self._up - self._x
         mixed = values - self._f - self._rise[i] - self._rise[i + 1 :]
@@ -139,11 +139,11 @@ class Hessian:
             self._make_positive()
 
     def _make_positive(self) -> None:
-        """Sizes of eigenvalues, none below what rounding makes of 0; in units of the diagonal."""
+        """Replace eigenvalues of the scaled matrix by their absolute values, above rounding."""
         h = np.abs(self._up - self._x)
         bend = np.abs(np.diag(self._matrix))
         error = _RELIABLE * ROUNDING * abs(self._f) / np.where(h > 0, h, np.inf) ** 2
-        lost = bend <= _LOST * error  # in rounding: of these no coupling is known either
+        lost = bend <= _LOST * error  # curvature lost in rounding; so are its mixed differences
         bend = np.maximum(bend, np.where(lost, error, 0.0))
         unit = 1 / np.sqrt(np.maximum(bend, _TINY * bend.max(initial=_TINY)))
         scaled = self._matrix * np.outer(unit, unit)
@@ -151,14 +151,14 @@ class Hessian:
         scaled[np.diag_indices(self._n)] = np.where(lost, 1.0, np.diag(scaled))
         if not np.isfinite(scaled).all():
             scaled = np.eye(self._n)
-        # The error of each entry, in these units; of the matrix, by its norm.
+        # A bound on the error of the scaled matrix, from the errors of its entries.
         least = max(float((error * unit**2)[~lost].sum()), 1e-14)
         values, vectors = np.linalg.eigh(scaled)
         sizes = np.maximum(np.abs(values), least)
         self._matrix = (vectors * sizes) @ vectors.T / np.outer(unit, unit)
 
     def solve(self, q: Vector, free: NDArray[np.bool_]) -> Vector:
-        """The inverse times q, among the coordinates that are free."""
+        """The inverse times q, restricted to the free coordinates."""
         if self._free is None or not np.array_equal(free, self._free):
             self._free = free.copy()
             self._inverse = np.asarray(np.linalg.inv(self._matrix[np.ix_(free, free)]), np.float64)
@@ -171,10 +171,10 @@ class Hessian:
     _FIELDS = ("_x", "_f", "_up", "_rise", "_matrix", "_row")
 
     def state_dict(self) -> State:
-        """All that a resumed run needs; the inverse follows."""
+        """Everything that a resumed run needs; the inverse follows."""
         return fields(self, self._FIELDS)
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, self._FIELDS)
         self._free = None

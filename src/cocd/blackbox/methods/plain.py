@@ -1,4 +1,4 @@
-"""The paper's rule: f(x_t) and its 2B probes are one phase, and one phase is one step."""
+"""The paper's method: one phase has f(x_t) and 2B probes, and makes one step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..radius import MEASUREMENTS, measuring_points, radii, relative_noise
 from ..stencil import Stencil, stencil_of
 from .rule import Box, Points, Probes, Vector
 
-DEFAULT_BUDGET = 32  # coordinates per step where none is given; a box of workers is kept busy
+DEFAULT_BUDGET = 32  # coordinates per step by default: enough to keep many workers busy
 
 
 class Plain:
-    """CoCD with a given learning rate; `Rule` says what is asked of it.
+    """CoCD with a given learning rate; implements `Rule`.
 
-    Number for number what `cocd.CoCD` does to a float64 parameter: the same schedule, memory and
-    update act on a view of x. With bounds, a coordinate that has no room for ±eps is probed on
-    its roomier side alone, and iterates are clipped.
+    It reproduces the numbers of `cocd.CoCD` on a float64 parameter: the same schedule, memory and
+    update act on a view of x. With bounds, a coordinate without room for ±eps is probed only on
+    the side with more room, and iterates are clipped.
     """
 
     settled = averaged = None
@@ -55,13 +55,13 @@ class Plain:
         self._memory = Memory(Layout([self._tensor]), memory_budget)
         self._schedule = Cyclic(n)
         self._recent: list[float] = []  # f(x_t) over the last sweep, for `converged`
-        self._noise: float | None = None  # measured in the first phase, where eps is not given
+        self._noise: float | None = None  # measured in the first phase if eps is None
         self._signs = rng.choice([-1.0, 1.0], size=n) if eps is None else None
 
     # --- asking --------------------------------------------------------------------------------
 
     def ask(self, limit: int | None) -> Points:
-        """x_t, then its probes; near the limit as many coordinates as still fit."""
+        """x_t and its probes; near the limit, as many coordinates as fit."""
         if self._measuring:
             assert self._signs is not None
             points = measuring_points(self.x, self._signs, self._box)
@@ -70,7 +70,7 @@ class Plain:
         if B < 1:
             return np.empty((0, len(self.x)))
         self._stencil = stencil = self._choose(B)
-        # In the order of the torch optimizer: up and down of each coordinate in turn.
+        # The torch optimizer's order: up and down for each coordinate in turn.
         values = np.stack([stencil.up, stencil.down], axis=1).ravel()
         moved = ~np.isnan(values)
         return Probes(self.x, np.repeat(stencil.block, 2)[moved], values[moved])
@@ -90,7 +90,7 @@ class Plain:
     # --- learning ------------------------------------------------------------------------------
 
     def tell(self, values: Vector) -> None:
-        """Remember the differences, move along the memory."""
+        """Store the estimates and move along the memory."""
         if self._measuring:
             self._noise = relative_noise(values)
             return
@@ -99,10 +99,10 @@ class Plain:
         f_probe = np.full(moved.shape, f)
         f_probe[moved] = values[1:]
         fresh = (f_probe[:, 0] - f_probe[:, 1]) / stencil.width
-        fresh[~moved.any(axis=1)] = 0.0  # a coordinate that its bounds fix
+        fresh[~moved.any(axis=1)] = 0.0  # coordinates fixed by their bounds
         with np.errstate(invalid="ignore"):
             self._step(fresh)
-        # Where most probes failed, that nothing changes shows nothing.
+        # If most probes failed, an unchanged value does not show convergence.
         known = 2 * int(np.isfinite(fresh).sum()) >= len(fresh)
         self._watch(float(f) if known else np.nan, float(np.nanmin(f_probe, initial=np.inf)))
 
@@ -129,10 +129,10 @@ class Plain:
         self.skipped += B - int(np.isfinite(fresh).sum())
 
     def _watch(self, f: float, lowest: float) -> None:
-        """Converged when over a sweep f(x_t) has not changed and no probe was lower."""
+        """Set `converged` if over a sweep f(x_t) has not changed and no probe was lower."""
         if self._ftol is None:
             return
-        if f - lowest > self._ftol * max(abs(f), 1.0):  # steps are too small to go there
+        if f - lowest > self._ftol * max(abs(f), 1.0):  # a probe is lower: not converged
             f = np.nan
         steps = -(-len(self.x) // self._B) + 1
         self._recent = [*self._recent[1 - steps :], f] if np.isfinite(f) else []
@@ -146,7 +146,7 @@ class Plain:
     # --- saving --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs."""
         return {
             "x": self.x.copy(),
             "nit": self.nit,
@@ -160,7 +160,7 @@ class Plain:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         self.x[:] = state["x"]
         self.nit, self.skipped = int(state["nit"]), int(state["skipped"])
         self.converged = str(state["converged"])

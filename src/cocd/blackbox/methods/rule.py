@@ -1,4 +1,4 @@
-"""What decides where to evaluate next: its protocol, and points made only when they are read."""
+"""The protocol of methods, and probes that are stored sparsely."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FTOL = 1e-10  # the default of `ftol`
 
 
 class Box(NamedTuple):
-    """Bounds as two vectors, infinite where there is none."""
+    """Bounds as two vectors, infinite for a missing bound."""
 
     lower: Vector
     upper: Vector
 
 
 class Probes:
-    """Copies of a point in which one coordinate differs, one row each; row 0 is the point itself.
+    """Copies of a point, one per row, that differ in one coordinate; row 0 is the point itself.
 
-    Only what differs is stored: a step of B probes on n coordinates costs O(n + B) memory, and
-    each row n when it is read.
+    Only the differences are stored: a step of B probes on n coordinates takes O(n + B) memory.
+    Reading a row makes its n numbers.
 
     >>> import numpy as np
     >>> probes = Probes(np.zeros(2), np.array([0, 1]), np.array([0.5, -0.5]))
@@ -71,7 +71,7 @@ class Probes:
         return some
 
     def holds(self, x: Vector) -> bool:
-        """Whether one of the rows is x, without making them."""
+        """Whether x is one of the rows; makes no row."""
         where = np.flatnonzero(x != self.x)
         differs = None if not len(where) else int(where[0])
         return len(where) <= 1 and any(
@@ -97,26 +97,26 @@ def holds(points: Points, x: Vector) -> bool:
 
 
 def some_of(points: Points, rows: Sequence[int]) -> Points:
-    """Some of the rows, as lazily as they came."""
+    """Some of the rows; `Probes` stay sparse."""
     return points.take(rows) if isinstance(points, Probes) else points[list(rows)]
 
 
 class Settled(NamedTuple):
-    """A point where nothing near is lower: its value and what was found there, in one sentence."""
+    """A converged point: its value, and the reason in one sentence."""
 
     value: float
     why: str
 
 
 class Rule(Protocol):
-    """A method, turned inside out: it says which points it needs and learns their values.
+    """A method that asks for points and learns their values.
 
-    Points come in phases. `ask` gives the points of the current one and changes nothing; `tell`
-    takes all their values at once and begins the next. One step may take several phases. The
+    Points come in phases. `ask` returns the points of the current phase and changes nothing; `tell`
+    takes all their values at once and begins the next phase. One step may take several phases. The
     first point of the first phase is x0.
-    Everything is float64; points are flat. A rule is built from a flat x0 and, among others,
-    ``bounds: Box | None`` and ``rng: numpy.random.Generator``; what it draws from the latter
-    it draws in its constructor or in `tell`.
+    Everything is float64; points are flat. The constructor takes a flat x0 and, among others,
+    ``bounds: Box | None`` and ``rng: numpy.random.Generator``. Only the constructor and `tell` draw
+    random numbers.
     """
 
     @property
@@ -125,7 +125,7 @@ class Rule(Protocol):
 
     @property
     def nit(self) -> int:
-        """Whole steps made."""
+        """Completed steps."""
 
     @property
     def skipped(self) -> int:
@@ -133,11 +133,11 @@ class Rule(Protocol):
 
     @property
     def converged(self) -> str:
-        """Why there is nothing more to gain, in one sentence, or ""."""
+        """Why the method has converged, in one sentence, or ""."""
 
     @property
     def settled(self) -> Settled | None:
-        """The last point where a test held, while the search looks further."""
+        """The last point that passed the convergence test, while the search continues."""
 
     @property
     def averaged(self) -> tuple[Vector, float] | None:
@@ -145,22 +145,19 @@ class Rule(Protocol):
 
     @property
     def final_evaluations(self) -> int:
-        """Evaluations of the last iterate that tell what it is worth."""
+        """Evaluations to make at the last iterate."""
 
     def ask(self, limit: int | None) -> Points:
-        """The points of the current phase, at most `limit` of them.
-
-        With no points at all if not even the smallest phase fits.
-        """
+        """The points of the current phase, at most `limit`; none if no phase fits."""
 
     def tell(self, values: Vector) -> None:
-        """The values of exactly these points, NaN where an evaluation failed.
+        """Learn the values of exactly these points, NaN where an evaluation failed.
 
-        The first value of the first phase is never NaN. Raises `NonFiniteLoss` only where the
-        rule cannot go on; the run ends there.
+        The first value of the first phase is never NaN. If the method cannot continue it raises
+        `NonFiniteLoss`, and the run ends.
         """
 
     def state_dict(self) -> State:
-        """All that a resumed run needs: numbers, strings, lists, dicts, NumPy arrays; copied."""
+        """A copy of all that a resumed run needs: numbers, strings, lists, dicts, NumPy arrays."""
 
     def load_state_dict(self, state: State) -> None: ...

@@ -1,4 +1,4 @@
-"""Fields of an object as data, and back: what does not fit is refused before it can do harm."""
+"""Save fields of an object as data, and restore them with checks of type, shape and value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fields(owner: object, names: Iterable[str]) -> State:
 
 
 def restore(owner: object, state: State, names: Iterable[str]) -> None:
-    """Set the fields to what was saved; each keeps its type, arrays their shape and finiteness."""
+    """Set the fields to saved values; types and shapes must match and arrays must be finite."""
     for name in names:
         old, new = getattr(owner, name), state[name]
         if isinstance(old, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a run knows of its function wherever it is: bounds, units, noise; so how far to probe."""
+"""What a run knows about its function (bounds, scales, noise), and the radii that follow."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from ..radius import ROUNDING, noise_level, scales
 from ..stencil import Stencil, stencil_of
 from .rule import Box, Probes, Vector
 
-ABOVE = 6.0  # times the noise: what curvature must do to a value within the radius
-_ROUNDED = 1e3  # times the rounding of the values: less noise than that is none
-_VISIBLE = 1e4  # times the rounding of the value: what curvature must do to it, or
-_FINEST = 1e-3  # this part of the usual radius is the least
-_PAIRS = 7  # of values at the same point, whose median difference is the noise
+ABOVE = 6.0  # within the radius, curvature must change a value by this many times the noise
+_ROUNDED = 1e3  # noise below this many times the rounding of the values counts as none
+_VISIBLE = 1e4  # without noise: by this many times the rounding of the value
+_FINEST = 1e-3  # the least radius, as a part of the usual one
+_PAIRS = 7  # pairs of values at the same point, whose median difference gives the noise
 
 
 class Surface:
     """Bounds and noise. `noise` is a standard deviation, 0 where there is none.
 
-    It is measured at the start by a table of differences (`cocd.blackbox.radius`) and followed by
-    values that are there twice for the same point.
+    A table of differences (`cocd.blackbox.radius`) measures the noise at the start. Later, pairs of
+    values at the same point update it.
     """
 
     def __init__(self, n: int, box: Box | None, eps: float | None) -> None:
         self.n, self.box, self.eps = n, box, eps
         self.noise = 0.0
-        self.relative = 0.0  # as first measured: to how far the values reach
+        self.relative = 0.0  # the first measurement, relative to the range of the values
         self._twice: list[float] = []
 
     # --- noise ---------------------------------------------------------------------------------
 
     def measure(self, table: Vector, relative: float) -> None:
-        """From equally spaced, close values."""
+        """Measure the noise from equally spaced, close values."""
         size = float(np.abs(table).max())
         level = noise_level(table / size) if 0 < size < np.inf else 0.0
         self.noise = level * size if level > _ROUNDED * ROUNDING else 0.0
         self.relative = relative if self.noise else 0.0
 
     def twice(self, one: float, other: float) -> None:
-        """Two values at the same point; equal ones say nothing, as noise may be computed."""
+        """Learn from two values at one point; equal ones prove nothing: noise may depend on x."""
         if np.isfinite(one) and np.isfinite(other) and (one != other or self._twice):
             self._twice = [*self._twice[1 - _PAIRS :], abs(one - other)]
             self.noise = float(np.median(self._twice)) / 0.954  # of |N(0, 2)|
@@ -48,7 +48,7 @@ class Surface:
     # --- where to probe ------------------------------------------------------------------------
 
     def inside(self, x: Vector) -> Vector:
-        """Within the bounds."""
+        """Clip x to the bounds."""
         return x if self.box is None else np.clip(x, *self.box)
 
     def scales(self, x: Vector) -> Vector:
@@ -56,17 +56,17 @@ class Surface:
         return scales(x, self.box)
 
     def least(self, x: Vector, f: float, c: Vector) -> Vector:
-        """The least radii that rounding and noise leave sensible; `c` are second differences.
+        """The least useful radii, given rounding and noise; `c` holds second differences.
 
-        Within the radius the curvature has to change a value by `ABOVE` times the noise (Moré and
-        Wild), but no radius is wider than the scale of its coordinate.
+        Within the radius, curvature must change a value by `ABOVE` times the noise (Moré and Wild),
+        but no radius exceeds the scale of its coordinate.
         """
         size = self.scales(x)
         least = size * float(np.cbrt(np.clip(self.relative, ROUNDING, 1.0)))
         bend = np.abs(c)
         if not self.noise:
             usual = size * float(np.cbrt(ROUNDING))
-            # In smaller units than `size` the curve shows well within that.
+            # If x has smaller units than `size`, curvature is visible at a smaller radius.
             fine = np.sqrt(_VISIBLE * ROUNDING * abs(f) / np.maximum(bend, 1e-300))
             finest = _FINEST * float(np.cbrt(ROUNDING)) * np.abs(x)
             return np.asarray(np.where(bend > 0, np.clip(fine, finest, usual), usual))
@@ -75,7 +75,7 @@ class Surface:
         return np.asarray(np.where(known, np.minimum(wanted, size), least))
 
     def stencil(self, block: NDArray[np.intp], x: Vector, h: Vector) -> Stencil:
-        """Where the coordinates of a block go."""
+        """The probe positions of a block."""
         box = self.box
         part = None if box is None else Box(box.lower[block], box.upper[block])
         return stencil_of(block, x[block], h[block], part)
@@ -83,11 +83,11 @@ class Surface:
     # --- saving --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """What was measured."""
+        """The measured noise."""
         return {"noise": self.noise, "relative": self.relative, "twice": list(self._twice)}
 
     def load_state_dict(self, state: State) -> None:
-        """As it was saved."""
+        """Restore the measured noise."""
         self.noise, self.relative = float(state["noise"]), float(state["relative"])
         self._twice = [float(value) for value in state["twice"]]
         if not all(0 <= v < np.inf for v in (self.noise, self.relative, *self._twice)):
@@ -95,7 +95,7 @@ class Surface:
 
 
 def probes(x: Vector, stencil: Stencil, again: bool = False) -> Probes:
-    """X and both sides of each coordinate; `again`: x once more at the end."""
+    """X and both sides of each coordinate; `again` repeats x at the end."""
     values = np.stack([stencil.up, stencil.down], axis=1).ravel()
     moved = ~np.isnan(values)
     index, to = np.repeat(stencil.block, 2)[moved], values[moved]
@@ -107,8 +107,8 @@ def probes(x: Vector, stencil: Stencil, again: bool = False) -> Probes:
 def differences(stencil: Stencil, f: float, values: Vector) -> tuple[Vector, Vector, Vector]:
     """Slopes, curvatures and all values (B, 2) of a block; NaN where an evaluation failed.
 
-    A coordinate with one side alone has a one-sided slope and no curvature, one that its bounds
-    fix neither.
+    A coordinate probed on one side has a one-sided slope and no curvature; one fixed by its bounds
+    has slope 0 and no curvature.
     """
     moved = stencil.moved
     seen = np.full(moved.shape, f)

@@ -1,4 +1,4 @@
-"""WASP's rule: slopes along the vectors of a basis, probed one by one until they agree."""
+"""The WASP method: probe slopes along the vectors of a basis one by one until they agree."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..radius import ROUNDING, scales
 from .rule import Points, Vector
 from .saving import fields, restore
 
-TOLERANCE = 1.1  # the paper's: slopes within this factor of each other agree
-_LARGEST_ROTATION = 1000  # coordinates, up to which a dense rotation is the default
+TOLERANCE = 1.1  # from the paper: slopes within this factor of each other agree
+_LARGEST_ROTATION = 1000  # the most coordinates for which a dense rotation is the default
 
 _SAVED = ("x", "nit", "skipped", "converged", "_seed", "_slopes", "_next", "_made")
 _LOOKED = ("_f", "_known", "_low", "_high", "_calm")
 
 
 class Wasp:
-    """WASP with a given learning rate; `Rule` says what is asked of it.
+    """WASP with a given learning rate; implements `Rule`.
 
-    What `cocd.baselines.WASP` does to a float64 parameter, to rounding. A phase is one probe,
-    because its value decides whether there is another; the first of a step comes with f(x_t).
+    It does what `cocd.baselines.WASP` does to a float64 parameter, up to rounding. A phase is one
+    probe, because its value decides whether another follows; the first phase of a step adds x_t.
     """
 
     settled = averaged = None
@@ -61,7 +61,7 @@ class Wasp:
     # --- asking --------------------------------------------------------------------------------
 
     def ask(self, limit: int | None) -> Points:
-        """One probe, after x_t where its value is not known."""
+        """One probe, preceded by x_t if f(x_t) is not known."""
         u = self._basis.vector(self._next).numpy()
         probe = (self.x + self._radius * u)[None]
         points = probe if self._known else np.vstack([self.x, probe])
@@ -69,7 +69,7 @@ class Wasp:
 
     @property
     def _radius(self) -> float:
-        """A one-sided difference errs by rounding / h and by O(h): the square root balances."""
+        """The square root of rounding balances the errors rounding / h and O(h)."""
         return (
             sqrt(ROUNDING) * float(scales(self.x, None).max()) if self._eps is None else self._eps
         )
@@ -77,7 +77,7 @@ class Wasp:
     # --- learning ------------------------------------------------------------------------------
 
     def tell(self, values: Vector) -> None:
-        """Remember the slope; move if it agrees with the one it replaces."""
+        """Store the slope; move if it agrees with the one that it replaces."""
         if not self._known:
             self._f, self._known = float(values[0]), True
         fresh = (float(values[-1]) - self._f) / self._radius
@@ -103,7 +103,7 @@ class Wasp:
         self._made, self._f, self._known = 0, 0.0, False
 
     def _watch(self, probe: float) -> None:
-        """Converged when over a sweep f(x_t) has not changed and no probe was lower."""
+        """Set `converged` if over a sweep f(x_t) has not changed and no probe was lower."""
         if self._ftol is None:
             return
         low, high = min(self._low, self._f), max(self._high, self._f)
@@ -121,11 +121,11 @@ class Wasp:
     # --- saving --------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """All that a resumed run needs; the basis follows from its seed."""
+        """Everything that a resumed run needs; the basis follows from its seed."""
         return fields(self, _SAVED + _LOOKED)
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where another one stopped."""
+        """Restore a saved state."""
         restore(self, state, _SAVED + _LOOKED)
         if not self._next < len(self.x):
             raise ValueError(f"next is {self._next}")
