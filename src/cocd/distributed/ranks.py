@@ -1,4 +1,4 @@
-"""The process group: who is who, whose slice is which, and all-gathers of 64-bit words."""
+"""The process group: names and slices of ranks, and all-gathers of 64-bit words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_TEXT = 1024  # bytes of a failed rank's message that the others get to see
+_TEXT = 1024  # the most bytes of a failed rank's message that others receive
 
 
 class RankError(RuntimeError):
     """A rank failed, died, or disagrees with the others.
 
-    Every rank raises it (the one that failed raises what happened there), and the parameters,
-    memory and position of all of them are as they were before the step.
+    Every rank raises it, except that a failed rank raises its own error. The parameters, memory and
+    position of all ranks are as they were before the step.
     """
 
 
 class Header(NamedTuple):
-    """What every rank says of itself in each exchange, one word each."""
+    """What every rank reports in each exchange, one word per field."""
 
     step: int
     failed: int
     loss: int  # the bits of the loss at the point that all ranks evaluate
-    probes: int  # of all ranks together
-    # Checksums of the state at the beginning of the step; 0 when none is due.
+    probes: int  # the total over all ranks
+    # Checksums of the state at the beginning of the step; 0 if no check is due.
     parameters: int = 0
     optimizer: int = 0
     random: int = 0
@@ -38,7 +38,7 @@ class Header(NamedTuple):
 
 
 class Ranks:
-    """The ranks of a group, to one of them."""
+    """The ranks of a group, seen from this rank."""
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         if not (dist.is_available() and dist.is_initialized()):
@@ -54,27 +54,27 @@ class Ranks:
                 f"group: this process, global rank {dist.get_rank()}, is not in it; make a Shard "
                 "on its members alone"
             )
-        # NCCL sends what lies on the GPU, everybody else what lies in memory.
+        # NCCL sends GPU tensors, other backends send CPU tensors.
         nccl = dist.get_backend(group) == "nccl"
         self._device = torch.device("cuda", torch.cuda.current_device()) if nccl else "cpu"
-        self._room = 0  # words that go along with a header: as many as were needed last
+        self._room = 0  # payload words sent with a header: the most needed so far
 
     def name(self, rank: int) -> str:
-        """How messages call a rank."""
+        """The name of a rank in messages."""
         if self._group is None:
             return f"rank {rank} of {self.size}"
         known = dist.get_global_rank(self._group, rank)
         return f"rank {rank} of {self.size} (global rank {known})"
 
     def slice(self, count: int, rank: int | None = None) -> range:
-        """Which of `count` probes are a rank's: contiguous, sizes differing by one at most."""
+        """A rank's share of `count` probes: contiguous, with sizes that differ by at most one."""
         rank = self.rank if rank is None else rank
         return range(count * rank // self.size, count * (rank + 1) // self.size)
 
     # --- exchanges -------------------------------------------------------------------------------
 
     def gather(self, words: Tensor) -> Tensor:
-        """Equally many words of every rank, a row for each."""
+        """All-gather the same number of words from every rank, one row per rank."""
         words = words.to(self._device)
         found = [torch.empty_like(words) for _ in range(self.size)]
         try:
@@ -88,10 +88,10 @@ class Ranks:
         return torch.stack(found).cpu()
 
     def gather_headers(self, header: Header, payload: Tensor) -> tuple[list[Header], Tensor]:
-        """All headers, and as much of the payloads as all ranks know there is room for.
+        """All-gather the headers, and as much of each payload as fits the agreed room.
 
-        A rank that failed does not know how much the others have to say, so the room cannot
-        depend on this step: it is what the steps so far have needed.
+        A failed rank does not know how much the others must send, so the room cannot depend on this
+        step: it is what earlier steps have needed.
         """
         size = len(header)
         words = torch.zeros(size + self._room, dtype=torch.int64)
@@ -102,7 +102,7 @@ class Ranks:
         return [Header(*row) for row in found[:, :size].tolist()], found[:, size:]
 
     def gather_rest(self, found: Tensor, payload: Tensor, each: int) -> Tensor:
-        """The payloads, each padded to `each` words; `found` is what came with the headers."""
+        """The payloads, padded to `each` words; `found` has the part sent with the headers."""
         if each > self._room:
             words = torch.zeros(each - self._room, dtype=torch.int64)
             sent = payload[self._room :]
@@ -112,7 +112,7 @@ class Ranks:
         return found[:, :each].contiguous()
 
     def gather_texts(self, text: str) -> list[str]:
-        """What every rank has to say, cut where it is long."""
+        """All-gather a text from every rank; long texts are truncated."""
         words = torch.zeros(_TEXT, dtype=torch.uint8)
         said = text.encode("utf-8", "replace")[:_TEXT]
         words[: len(said)] = torch.tensor(list(said), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""`Shard`: makes closures of which each rank evaluates a part."""
+"""`Shard`: closures whose evaluations are shared among ranks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .sharded_loss import ShardedLoss
 class Shard:
     """Shares the evaluations of `optimizer`'s steps with the other ranks of a process group.
 
-    ``shard(closure)`` is a closure for ``optimizer.step``, made of an ordinary closure or of one
-    of `cocd.trace`. All ranks must do the same: the same model, options, batches and seeds. Any
-    optimizer of this package then goes the way that it would go in one process, on every rank,
-    and its `evaluations` count those of all ranks, as if one process had made them.
+    ``shard(closure)`` turns an ordinary closure, or one from `cocd.trace`, into a closure for
+    ``optimizer.step``. All ranks must use the same model, options, batches and seeds. Any optimizer
+    of this package then takes the same steps on every rank as it would in one process, and its
+    `evaluations` count those of all ranks.
 
     Args:
-        optimizer: the optimizer that steps; its state is compared between ranks. With
-            `cocd.CoherentGradient` it is the estimator.
+        optimizer: the optimizer; ranks compare its state. With `cocd.CoherentGradient`, pass that
+            estimator.
         group: a process group; None for the default one.
-        check_every: steps from one comparison of parameters, memory, random numbers and buffers
-            to the next. The first step is always checked.
+        check_every: steps between comparisons of parameters, memory, random numbers and buffers.
+            The first step is always checked.
 
     >>> import torch, cocd, cocd.distributed
     >>> from torch import distributed
@@ -65,11 +65,11 @@ class Shard:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.ranks.size
 
     def __call__(self, closure: Closure) -> ShardedLoss:
-        """The same objective, its probes shared with the other ranks; for one step."""
+        """The same objective for one step, with its probes shared among the ranks."""
         if not callable(closure) or isinstance(closure, ShardedLoss):
             raise ValueError(
                 "closure must be a function that returns the loss and is not sharded yet, got "

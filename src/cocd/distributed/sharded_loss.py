@@ -31,7 +31,7 @@ _UNCHANGED = "no rank has moved its parameters"
 
 
 def _cut(requests: list[Request], mine: range) -> Iterator[Request]:
-    """The part of the requests' coordinates, taken one after the other, that `mine` says."""
+    """The requests restricted to the coordinates with the consecutive numbers `mine`."""
     first = 0
     for request in requests:
         start, stop = max(mine.start - first, 0), min(mine.stop - first, len(request.elements))
@@ -41,9 +41,9 @@ def _cut(requests: list[Request], mine: range) -> Iterator[Request]:
 
 
 class ShardedLoss(ForwardedLoss):
-    """A loss of which each rank evaluates a part: of a step's differences, and of directions.
+    """A loss of which each rank evaluates a share of the coordinates or directions of a step.
 
-    Losses that all ranks need, such as at a trial point, each rank evaluates itself.
+    Every rank evaluates a loss that all need, such as the loss at a trial point.
     """
 
     def __init__(self, shard: Shard, inner: BoundLoss) -> None:
@@ -60,14 +60,14 @@ class ShardedLoss(ForwardedLoss):
             self._begin(rewind)
             value = self.inner.prepare(rewind)
             self._loss = scalar(value)
-        if not isfinite(self._loss):  # there will be no probes; do all ranks agree?
+        if not isfinite(self._loss):  # no probes follow, so compare the ranks here
             self._exchange(torch.zeros(0, 1, dtype=torch.float64), 0)
         return value
 
     def block_differences(
         self, evaluate: Evaluations, loss: float, requests: list[Request], difference: Difference
     ) -> list[Differences]:
-        """Differences for all of a step's coordinates, of which this rank evaluates a slice."""
+        """The differences of all coordinates of a step; this rank evaluates its slice."""
         sizes = [len(request.elements) for request in requests]
         count, central = sum(sizes), difference == "central"
         mine = self._ranks.slice(count)
@@ -78,7 +78,7 @@ class ShardedLoss(ForwardedLoss):
                 found = self.inner.block_differences(evaluate, loss, own, difference)
                 columns = ([part for part in answer if part is not None] for answer in found)
                 values = torch.cat([torch.stack(column, 1) for column in columns])
-            evaluate.interrupts.deliver()  # a Ctrl-C that waits stops all ranks or none
+            evaluate.interrupts.deliver()  # so that a waiting Ctrl-C stops all ranks or none
         values = self._exchange(values, count)
         evaluate.charge(evaluations_per_coordinate(difference) * (count - len(mine)))
         parts = torch.split(values, sizes)
@@ -90,10 +90,10 @@ class ShardedLoss(ForwardedLoss):
         count: int,
         evaluate_some: Callable[[Container[int]], list[float]],
     ) -> list[float]:
-        """The `count` losses of a step along directions, of which this rank evaluates a slice.
+        """The `count` losses of a step along directions; this rank evaluates its slice.
 
-        The first is evaluated by every rank: it decides what the step leaves behind in random
-        numbers and buffers, and it shows whether all have the same batch.
+        Every rank evaluates the first loss: it decides the random numbers and buffers after the
+        step, and it shows whether all ranks have the same batch.
         """
         mine = [k + 1 for k in self._ranks.slice(count - 1)]
         with self._telling_of_failure():
@@ -123,13 +123,13 @@ class ShardedLoss(ForwardedLoss):
         return state(optimizer, known)
 
     def _header(self, count: int, failed: bool = False) -> Header:
-        loss = nan if isnan(self._loss) else self._loss  # one NaN for all, whatever its bits
+        loss = nan if isnan(self._loss) else self._loss  # the same bits for every NaN
         (word,) = struct.unpack("<q", struct.pack("<d", loss))
         step = self._shard.steps
         return Header(step, int(failed), word, count, *self._digests)
 
     def _exchange(self, values: Tensor, count: int) -> Tensor:
-        """The `count` rows that the `values` of all ranks make up, or the error that all raise."""
+        """Combine the `values` of all ranks into `count` rows, or raise on all ranks."""
         columns = values.shape[1]
         payload = values.flatten().view(torch.int64)
         headers, found = self._ranks.gather_headers(self._header(count), payload)
@@ -143,13 +143,13 @@ class ShardedLoss(ForwardedLoss):
 
     @contextmanager
     def _telling_of_failure(self) -> Iterator[None]:
-        """Report errors raised inside to the other ranks, which wait for this one's slice."""
+        """Report errors raised inside to the other ranks, which wait for this rank's slice."""
         try:
             yield
         except BaseException as error:
             lines = str(error).strip().splitlines()
             said = ": ".join([type(error).__name__, *lines[:1]])
-            with suppress(RankError):  # what happened here is the news, not who cannot hear it
+            with suppress(RankError):  # raise the original error even if ranks cannot be reached
                 nothing = torch.zeros(0, dtype=torch.int64)
                 self._ranks.gather_headers(self._header(0, failed=True), nothing)
                 self._ranks.gather_texts(said)
@@ -158,7 +158,7 @@ class ShardedLoss(ForwardedLoss):
     # --- what can be wrong -----------------------------------------------------------------------
 
     def _compare(self, headers: list[Header]) -> None:
-        """Raise, on every rank alike, unless all are in the same place."""
+        """Raise on every rank unless all ranks agree."""
         step, name = self._shard.steps, self._ranks.name
         if failed := [rank for rank, header in enumerate(headers) if header.failed]:
             said = self._ranks.gather_texts("")[failed[0]]
@@ -180,7 +180,7 @@ class ShardedLoss(ForwardedLoss):
             )
 
     def _tell_losses_apart(self, headers: list[Header], odd: int, usual: int) -> None:
-        """The losses differ: find out whether the states or the batches do."""
+        """Find out whether states or batches explain different losses, and raise."""
         there, here = (
             struct.unpack("<d", struct.pack("<q", headers[rank].loss))[0] for rank in (odd, usual)
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..optim.base import ZerothOrder
 
-# What is compared, and what to do where it differs.
+# The compared parts, and the remedy if one differs.
 PARTS = {
     "parameters": "seed before the model is built, or load the same checkpoint on all ranks",
     "optimizer's state": "give it the same options on all ranks, or load the same checkpoint",
@@ -21,7 +21,7 @@ PARTS = {
 
 
 def state(optimizer: ZerothOrder, modules: Iterable[nn.Module] | None) -> tuple[int, ...]:
-    """A checksum for each of the `PARTS`; `modules` are those whose buffers are compared."""
+    """A checksum for each of `PARTS`; the buffers are those of `modules`."""
     saved = optimizer.state_dict()
     inner = dict(saved["state"]["cocd"])
     del inner["evaluations"]  # in a failed step each rank counts its own
@@ -35,7 +35,7 @@ def state(optimizer: ZerothOrder, modules: Iterable[nn.Module] | None) -> tuple[
 
 
 def digest(tree: object) -> int:
-    """A 64-bit digest of numbers, texts and tensors, and lists and dictionaries of them.
+    """A 64-bit digest of numbers, strings, tensors, and lists and dictionaries of them.
 
     >>> digest([1.0, {"a": "b"}]) == digest([1.0, {"a": "b"}])
     True
@@ -62,7 +62,7 @@ def _add(total: blake2b, tree: object) -> None:
         for item in tree:
             _add(total, item)
     else:
-        # What a user keeps in a group may print its address, which is no difference.
+        # The repr of a user's object in a group may contain its address; compare only its type.
         plain = isinstance(tree, (bool, int, float, str)) or tree is None
         total.update(f"{tree!r};".encode() if plain else type(tree).__name__.encode())
 

@@ -1,1 +1,1 @@
-"""The parts of a step: schedule, probe, memory, update, and what they stand on."""
+"""The parts of a step: probes, memory, update, and the helpers that they share."""

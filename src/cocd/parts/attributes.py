@@ -1,7 +1,7 @@
-"""What the forward of a model leaves on its modules, beside buffers: attributes and containers.
+"""Attributes and containers of modules that a forward changes, apart from buffers.
 
-Each evaluation of a step starts from what stood there before it, and the step leaves what its
-first evaluation left. That is looked at once per step; nothing more is done where nothing was left.
+Each evaluation of a step starts from the state before the step, and the step leaves the state after
+its first evaluation. One check per step finds the changes; unchanged modules cost nothing more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEPTH = 4  # of containers in containers
 
 
 class Attributes:
-    """The attributes of some modules at one moment, and what became of them."""
+    """The attributes of some modules before and after the first evaluation of a step."""
 
     def __init__(self) -> None:
         self._before: list[_Kept[Any]] = []
@@ -36,7 +36,7 @@ class Attributes:
         self._seen: dict[int, object] = {}
 
     def watch(self, module: nn.Module) -> None:
-        """Note what stands on a module now."""
+        """Record the current attributes of a module."""
         kept = _Names(vars(module), _INTERNAL)
         self._before.append(kept)
         self._note(kept.parts(), _DEPTH)
@@ -47,7 +47,7 @@ class Attributes:
                 continue
             try:
                 kept = _kept(value)
-            except Exception:  # what cannot be copied cannot be put back
+            except Exception:  # what cannot be copied cannot be restored
                 continue
             if kept is not None:
                 self._seen[id(value)] = value
@@ -57,52 +57,52 @@ class Attributes:
 
     @property
     def changed(self) -> bool:
-        """Did the first evaluation change anything?"""
+        """Whether the first evaluation changed anything."""
         return bool(self._after)
 
     def mark(self) -> None:
-        """The first evaluation is over."""
+        """Record the changes of the first evaluation."""
         self._before = [kept for kept in self._before if kept.differs()]
         self._after = [kept.again() for kept in self._before]
 
     def rewind(self) -> None:
-        """As before the first evaluation."""
+        """Restore the state before the first evaluation."""
         for kept in self._before:
             if kept.differs():
                 kept.put()
 
     def finish(self) -> None:
-        """As after the first evaluation."""
+        """Restore the state after the first evaluation."""
         for kept in self._after:
             if kept.differs():
                 kept.put()
 
 
 class _Kept(ABC, Generic[T]):
-    """What an object held at one moment."""
+    """The contents of an object at one moment."""
 
     def __init__(self, of: T) -> None:
         self._of = of
 
     def again(self) -> _Kept[T]:
-        """What it holds now."""
+        """A record of the current contents."""
         return type(self)(self._of)
 
     def parts(self) -> Iterable[object]:
-        """What is in it, and may change in itself."""
+        """The contained objects, which may change themselves."""
         return ()
 
     @abstractmethod
     def differs(self) -> bool:
-        """Does it hold something else now?"""
+        """Whether the contents have changed."""
 
     @abstractmethod
     def put(self) -> None:
-        """Make it hold that again."""
+        """Restore the recorded contents."""
 
 
 class _Names(_Kept[dict[str, object]]):
-    """The attributes of an object, as the dictionary that holds them."""
+    """A dictionary, or the attributes of an object."""
 
     def __init__(self, of: dict[str, object], without: frozenset[str] = frozenset()) -> None:
         self._of, self._without = of, without
@@ -149,7 +149,7 @@ class _Items(_Kept[list[object] | deque[object] | set[object]]):
 
 
 class _Fixed(_Kept[tuple[object, ...]]):
-    """A tuple: only what is in it can change."""
+    """A tuple: only the contained objects can change."""
 
     def parts(self) -> Iterable[object]:
         return self._of
@@ -158,17 +158,17 @@ class _Fixed(_Kept[tuple[object, ...]]):
         return False
 
     def put(self) -> None:
-        """Nothing can have changed."""
+        """Do nothing: a tuple cannot change."""
 
 
 class _Numbers(_Kept[Tensor]):
-    """A tensor that is no buffer."""
+    """A tensor that is not a buffer."""
 
     def __init__(self, of: Tensor) -> None:
         self._of, self._held, self._version = of, of.detach().clone(), of._version
 
     def differs(self) -> bool:
-        # What is written through `.data` or NumPy does not count as a version.
+        # Writes through `.data` or NumPy do not raise the version.
         return bool(self._of._version != self._version) or not torch.equal(self._of, self._held)
 
     def put(self) -> None:
@@ -177,7 +177,7 @@ class _Numbers(_Kept[Tensor]):
 
 
 class _Array(_Kept[NDArray[Any]]):
-    """An array of NumPy."""
+    """A NumPy array."""
 
     def __init__(self, of: NDArray[Any]) -> None:
         self._of, self._held = of, of.copy()
@@ -190,7 +190,7 @@ class _Array(_Kept[NDArray[Any]]):
 
 
 class _State(_Kept[Generator]):
-    """A generator of random numbers."""
+    """A random number generator."""
 
     def __init__(self, of: Generator) -> None:
         self._of, self._held = of, self._get(of)
@@ -215,7 +215,7 @@ class _State(_Kept[Generator]):
 
 
 def _kept(value: object) -> _Kept[Any] | None:
-    """What an object holds, where that is something that can be put back."""
+    """Record the contents of an object, or return None if they cannot be restored."""
     if isinstance(value, (nn.Module, nn.Parameter)):
         return None
     if isinstance(value, Tensor):

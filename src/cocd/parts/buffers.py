@@ -1,4 +1,4 @@
-"""Buffers of modules: each evaluation of a step finds them as the first one did."""
+"""Restore module buffers, so that all evaluations of a step start from the same ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from .attributes import Attributes
 from .rewritten import Rewritten
 
-Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: who stands there, its value
+Held = dict[str, tuple[Tensor | None, Tensor | None]]  # name: the tensor, a copy of its value
 
 
 class _Watched:
-    """The buffers of one module: which tensors stood there and what they held."""
+    """The buffers of one module: the tensors and their values."""
 
     def __init__(self, module: nn.Module, before: Held) -> None:
         self._module = module
@@ -45,7 +45,7 @@ class _Watched:
 
 
 def _held(module: nn.Module, known: Held) -> Held:
-    """What the module holds now; values that are `known` already are not copied again."""
+    """Record the module's buffers; copy only values that are not `known` yet."""
     held: Held = {}
     for name, tensor in module._buffers.items():
         old, value = known.get(name, (None, None))
@@ -66,13 +66,13 @@ class Buffers:
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self.parallel = False  # is one of them a DistributedDataParallel?
-        self._bare: list[nn.Module] = []  # without buffers so far, as most of them
+        self._bare: list[nn.Module] = []  # modules without buffers so far: most of them
         self._watched: list[_Watched] = []
         self._attributes = Attributes()
         self.parameters = Rewritten()
 
     def watch(self, module: nn.Module) -> None:
-        # With all that stands below it: a forward may write a child's buffers without calling it.
+        # Watch the children, too: a forward may write a child's buffers without calling the child.
         if id(module) in self._seen:
             return
         for child in walk(module):
@@ -88,11 +88,11 @@ class Buffers:
 
     @property
     def any(self) -> bool:
-        """Is there anything to restore?"""
+        """Whether there is anything to restore."""
         return bool(self._watched) or self._attributes.changed
 
     def mark(self) -> None:
-        # What has no buffers after its forward either need not be looked at again.
+        # A module without buffers after its forward needs no further checks.
         self._watched += [_Watched(module, {}) for module in self._bare if module._buffers]
         self._bare.clear()
         for watched in self._watched:
@@ -102,7 +102,7 @@ class Buffers:
     def rewind(self) -> None:
         for watched in self._watched:
             watched.rewind()
-        for module in self._bare:  # of a forward that failed, or that is run once more
+        for module in self._bare:  # buffers from a forward that failed or runs again
             if module._buffers:
                 _Watched(module, {}).rewind()
         self._attributes.rewind()
@@ -114,9 +114,9 @@ class Buffers:
 
 
 def walk(model: nn.Module) -> list[nn.Module]:
-    """All modules once, as `modules()` gives them; this is done at every step."""
+    """All modules once, breadth first; a fast `modules()`, because every step calls it."""
     found, seen = [model], {id(model)}
-    for module in found:  # which grows on the way
+    for module in found:  # the list grows during the loop
         for child in module._modules.values():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
@@ -125,7 +125,7 @@ def walk(model: nn.Module) -> list[nn.Module]:
 
 
 class watching(AbstractContextManager[None]):
-    """Lets `buffers` see every module of this thread just before its forward runs."""
+    """Makes `buffers` watch every module of this thread just before its forward runs."""
 
     def __init__(self, buffers: Buffers) -> None:
         self._buffers = buffers

@@ -1,4 +1,4 @@
-"""Closures that are not what they seem: noticed at next to no cost."""
+"""Cheap checks that warn of common mistakes in closures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .evaluation import Evaluations
 from .warn import warn
 
 LOOK_AFTER = 50  # evaluations
-_ROUNDING = 1024  # units in the last place that the same loss may differ by, on other threads
-_MOVE = 0.01  # of each parameter, beside its radius, which may be lost in rounding
+_ROUNDING = 1024  # units in the last place by which threads may change the same loss
+_MOVE = 0.01  # of each parameter, added to its radius, which alone may be lost in rounding
 
 
 def check_repeats(evaluate: Evaluations, loss: float) -> None:
-    """Warn where the closure gives another loss than `loss` at the same point."""
+    """Warn if the closure does not return `loss` again at the same point."""
     again = evaluate.again()
     first = evaluate.first
     floating = isinstance(first, Tensor) and first.is_floating_point()
@@ -37,7 +37,7 @@ def check_repeats(evaluate: Evaluations, loss: float) -> None:
 def check_depends(
     evaluate: Evaluations, loss: float, tensors: Iterable[Tensor], eps: Callable[[Tensor], float]
 ) -> None:
-    """Warn where the loss stays what it is when all parameters move at once."""
+    """Warn if the loss does not change when all parameters move at once."""
     moving = [tensor for tensor in tensors if tensor.requires_grad]
     saved = [tensor.detach().clone() for tensor in moving]
     try:
@@ -57,7 +57,7 @@ def check_depends(
 
 
 def check_ranks(evaluate: Evaluations) -> None:
-    """Warn where the model averages gradients over ranks, which are not used here."""
+    """Warn if the model averages gradients over ranks, because no gradients are used here."""
     if evaluate.averages_gradients and not evaluate.bound.is_shared():
         warn(
             "the model is a DistributedDataParallel, which averages gradients; there are no "

@@ -1,4 +1,4 @@
-"""A loss of the parameters as one of their coefficients in orthonormal bases."""
+"""Express a loss in coefficients of the parameters with respect to orthonormal bases."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Coefficients(ForwardedLoss):
     """While entered, the parameters hold the coefficients z of their values x, tensor by tensor.
 
-    An evaluation writes x_t + Q (z - z_t) for as long as it takes. So at z_t the loss sees x_t bit
-    for bit, and the rounding of z_t does not add up from step to step.
+    During an evaluation the parameters are x_t + Q (z - z_t). So at z_t the loss sees x_t bit for
+    bit, and rounding errors of z_t do not accumulate from step to step.
     """
 
     def __init__(self, inner: BoundLoss, tensors: Sequence[Tensor], bases: Sequence[Basis]) -> None:
@@ -38,14 +38,14 @@ class Coefficients(ForwardedLoss):
                 "use one process or leave basis out"
             )
         super().__init__(inner)
-        # Through `data`, which leaves no mark: a forward that writes parameters is told by marks.
+        # Writes through `data` do not raise versions, by which writing forwards are detected.
         self._tensors, self._bases = [tensor.data for tensor in tensors], bases
         self._standing = False
         self._probed: tuple[Tensor, Callable[[], None]] | None = None
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """On the way out the parameters move to what their coefficients are then."""
+        """Hold coefficients; on exit, move the parameters to the values of the coefficients."""
         self._x = [tensor.clone() for tensor in self._tensors]
         pairs = list(zip(self._tensors, self._bases, strict=True))
         put(self._tensors, [b.coefficients(_flat(t)).view(t.shape) for t, b in pairs])
@@ -58,7 +58,7 @@ class Coefficients(ForwardedLoss):
             put(self._tensors, left)
 
     def _values(self) -> list[Tensor]:
-        """The parameters that the coefficients stand for."""
+        """The parameters that belong to the current coefficients."""
         found = []
         everything = zip(self._tensors, self._bases, self._x, self._z, strict=True)
         for tensor, basis, x, z in everything:
@@ -115,9 +115,9 @@ class Coefficients(ForwardedLoss):
         eps: float,
         difference: Difference,
     ) -> Differences:
-        """One evaluation per probe: a coefficient moves a whole tensor; no engine does that.
+        """Evaluate once per probe: a coefficient moves a whole tensor, which no engine supports.
 
-        A traced objective computes what depends on that tensor.
+        A traced objective computes only what depends on that tensor.
         """
         self._probed = tensor, evaluate.rewind
         try:

@@ -1,8 +1,8 @@
 """One step's evaluations of the objective, each from the same state.
 
-Every evaluation of a step sees the same random numbers and the same module buffers, and the step
-as a whole advances both as its first evaluation did: 2B + 1 evaluations look like one from
-outside. If the step fails, they look like none.
+Every evaluation of a step sees the same random numbers and the same module buffers, and the whole
+step advances both as its first evaluation did: from outside, 2B + 1 evaluations look like one, and
+a failed step looks like none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Evaluations(AbstractContextManager["Evaluations"]):
-    """Calls the closure, counts the calls, and keeps them from leaving traces.
+    """Calls the closure, counts the calls and undoes their side effects.
 
-    ``evaluate()`` gives the loss as a float. The first call decides what the step leaves behind.
-    `bound` is the closure as it may be asked for many losses at once, made once per step.
+    ``evaluate()`` returns the loss as a float. Only the side effects of the first call remain after
+    the step. `bound` is the closure in a form that can evaluate many losses at once.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     ) -> None:
         self.closure = closure
         self.bound = bound(closure)
-        self._report = report  # told the number of calls at the end, whatever became of the step
+        self._report = report  # gets the number of calls at the end, even of a failed step
         self.count = 0
         self.first: LossValue = nan  # what the closure returned the first time, for the caller
         self.interrupts = Interrupts()
@@ -57,7 +57,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __enter__(self) -> Evaluations:
         self.interrupts.__enter__()
         self._grad_mode.__enter__()
-        # An autocast region around the step would keep its casts of the unperturbed weights.
+        # An autocast region around the step would cache its casts of the unperturbed weights.
         torch.set_autocast_cache_enabled(False)
         known = self.bound.modules() if self._modules is None else self._modules
         for module in known or ():
@@ -73,7 +73,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         self._report(self.count)
         self.bound.release()
         try:
-            # After a failure the world is as it was before the step; otherwise as after one call.
+            # After a failure restore the state before the step, otherwise that after one call.
             if kind is not None or self.count == 0:
                 self.look_for_writes()
                 self._random.rewind()
@@ -88,7 +88,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self.interrupts.__exit__(kind, value, traceback)
 
     def __call__(self, prepare: bool = False) -> float:
-        """The loss. With `prepare` the closure may keep what later probes will need."""
+        """The loss. With `prepare` the closure may keep what later probes need."""
         if not self.count:
             value = self._call_first(self.bound.prepare if prepare else None)
             if prepare:
@@ -98,17 +98,17 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         return self.again()
 
     def rewind(self) -> None:
-        """Random numbers and buffers as they were when the step began."""
+        """Restore the random numbers and buffers of the beginning of the step."""
         self._random.rewind()
         self._buffers.rewind()
 
     def charge(self, calls: int) -> None:
-        """Count evaluations that were made in another way than by calling the closure."""
+        """Count evaluations made without calling the closure."""
         self.count += calls
 
     @contextmanager
     def uncounted(self, report: Callable[[int], None]) -> Iterator[None]:
-        """What is evaluated inside is told to `report`, and is not the step's."""
+        """Report the evaluations made inside to `report` instead of counting them here."""
         before = self.count
         try:
             yield
@@ -123,7 +123,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def _call_first(self, prepare: Callable[[Callable[[], None]], LossValue] | None) -> float:
         try:
-            # Restored is what further evaluations write into parameters.
+            # `restored` undoes what further evaluations write into parameters.
             with self.bound.standing(), ExitStack() as restored:
                 rewind = partial(self._begin_again, restored)
                 return self._first_value(partial(prepare, rewind) if prepare else self.closure)
@@ -136,7 +136,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             ) from error
 
     def _begin_again(self, restored: ExitStack) -> None:
-        """The first evaluation is over, and another one is made before the probes."""
+        """End the first evaluation and prepare another before the probes."""
         self._buffers.parameters.mark()
         restored.enter_context(self.keeping())
         self.rewind()
@@ -167,27 +167,26 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self.interrupts.window = False
 
     def again(self) -> float:
-        """The loss once more, from the same state of the world."""
+        """The loss again, from the same random numbers and buffers."""
         return self._losses(iter((None,)), rewinding=True)[0]
 
     def quickly(self) -> float:
-        """The same by a traced objective's own pass, which is that of the model but faster."""
+        """The loss again, by a traced objective's own forward pass, which is faster."""
         return self._losses(iter((None,)), rewinding=True, closure=self.bound.quickly)[0]
 
     def moved(self, tensors: list[Tensor]) -> float:
-        """The loss where nothing but `tensors` has moved since the first evaluation."""
+        """The loss if only `tensors` have moved since the first evaluation."""
         if not self.count:
             return self._call_first(partial(self.bound.moved, tensors))
         closure = partial(self.bound.moved, tensors, self.rewind)
         return self._losses(iter((None,)), rewinding=True, closure=closure)[0]
 
     def losses(self, points: Callable[[], Generator[None, None, None]]) -> list[float]:
-        """The loss at each of the points to which a generator that `points` makes moves on.
+        """The losses at a sequence of points; the generator from `points` moves to each in turn.
 
-        To rewind 5 kB of random state before each of them costs as much as all else around an
-        evaluation. Where the first one of the step drew no random numbers and there are no
-        buffers, the others hardly will draw: that is looked at afterwards, and if they did, all
-        are made again.
+        Rewinding 5 kB of random state before each loss costs as much as the rest of the overhead.
+        If the first evaluation drew no random numbers and there are no buffers, the others are
+        unlikely to draw any. So they run without rewinding, and all run again if one did draw.
         """
         still = not (self._random.drawn or self._buffers.any or self._random.has_devices)
         values = self._losses(points(), rewinding=not still)
@@ -198,7 +197,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _losses(
         self, points: Iterator[None], rewinding: bool, closure: Closure | None = None
     ) -> list[float]:
-        # What is not needed is not even asked: this is all that a probe costs beside itself.
+        # This loop is the whole overhead of a probe, so it skips every call it can.
         closure, interrupts = closure or self.closure, self.interrupts
         if self._buffers.parameters.found:
             closure = partial(self._unwritten, closure)
@@ -226,7 +225,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
                 interrupts.window = False
             finally:
                 if isinstance(points, Generator):
-                    points.close()  # which takes back its last move
+                    points.close()  # undoes its last move
         return values
 
     def _unwritten(self, closure: Closure) -> LossValue:
@@ -234,15 +233,15 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             try:
                 return closure()
             finally:
-                self.interrupts.window = False  # what is restored is restored whole
+                self.interrupts.window = False  # do not interrupt the restoring
 
     def keeping(self) -> AbstractContextManager[None]:
-        """What is evaluated inside does not write parameters, even if the forward does."""
+        """Undo what a forward run inside writes into parameters."""
         parameters = self._buffers.parameters
         return parameters.kept() if parameters.found else nullcontext()
 
     def look_for_writes(self) -> None:
-        """Did probes write parameters where that leaves no mark? All stand at x again."""
+        """Check for undetected writes of probes into parameters, once all are back at x."""
         with self.bound.standing():
             self._buffers.parameters.look()
 
@@ -252,7 +251,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
 
 def scalar(value: LossValue | None) -> float:
-    """The loss as a float, or a sentence about what the closure returned instead."""
+    """The loss as a float; ValueError if the closure returned anything else."""
     if isinstance(value, Tensor):
         if value.numel() == 1 and not value.is_complex():
             return float(value)

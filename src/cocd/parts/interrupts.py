@@ -1,10 +1,10 @@
-"""Ctrl-C arrives while the objective runs, or waits: never in the middle of a change."""
+"""Let Ctrl-C interrupt the objective, but never a change of state."""
 
 from __future__ import annotations
 
 import threading
 
-# Those of `signal` turn every number into an enum and back, which takes ten times as long.
+# The functions of `signal` convert numbers to enums and back, which takes ten times as long.
 from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found]
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from typing import Any
 
 
 class Interrupts:
-    """While entered, SIGINT is handled only inside ``window``; at other moments it waits.
+    """While entered, SIGINT is handled only while ``window`` is True; otherwise it waits.
 
-    A KeyboardInterrupt that lands in a ``finally`` would leave a weight perturbed, one that
-    lands between two tensors' updates a step half taken. Only the main thread gets signals, so
-    elsewhere this does nothing.
+    A KeyboardInterrupt inside a ``finally`` would leave a weight perturbed; one between the updates
+    of two tensors would leave a step half done. Only the main thread receives signals, so in other
+    threads this does nothing.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             previous = getsignal(SIGINT)
-            if callable(previous):  # SIG_DFL and SIG_IGN have nothing that could be raised
+            if callable(previous):  # SIG_DFL and SIG_IGN raise nothing
                 self._previous = previous
                 signal(SIGINT, self._handle)
         return self
@@ -48,7 +48,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """A SIGINT may arrive inside: nothing is changed there."""
+        """Allow SIGINT inside, where no state changes."""
         self.deliver()
         self.window = True
         try:
@@ -57,14 +57,14 @@ class Interrupts:
             self.window = False
 
     def deliver(self) -> None:
-        """Let a waiting SIGINT through, at a moment when an exception finds nothing changed."""
+        """Raise a waiting SIGINT; call this where an exception leaves no change half done."""
         if self.waiting is not None:
             waiting, self.waiting = self.waiting, None
             self._previous(*waiting)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.window:
-            self.window = False  # what unwinds from here on must not be cut short again
+            self.window = False  # a second signal must not cut the unwinding short
             self._previous(number, frame)
         else:
             self.waiting = (number, frame)

@@ -1,8 +1,8 @@
 """Virtual flattening: tensors that stay where they are, addressed as one flat vector.
 
-The flat vector is the tensors one after the other, each row-major by its logical shape, whatever
-its strides. A stretch of it is a list of slices of tensors; that of a contiguous one is one view,
-that of a strided one a few rectangular ones. Nothing is ever copied.
+The flat vector is the concatenation of the tensors, each in row-major order of its logical shape,
+whatever its strides. A stretch of it is a list of tensor slices. A slice of a contiguous tensor is
+one view, a slice of a strided tensor a few rectangular views. Nothing is ever copied.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Place(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What decides in which buffer a coordinate's estimate lives."""
+    """The device and dtype of an estimate; each kind has its own buffer."""
 
     device: torch.device
     dtype: torch.dtype
 
     @classmethod
     def of(cls, tensor: Tensor) -> Kind:
-        # Estimates of half-precision weights are kept in float32: they are sums of many small
-        # terms, and gamma close to 1 would otherwise round to no decay at all.
+        # Half-precision weights have float32 estimates: these are sums of many small terms, and
+        # a gamma close to 1 would otherwise round to 1.
         return cls(tensor.device, torch.promote_types(tensor.dtype, torch.float32))
 
 
 class Layout:
-    """The tensors that are swept, in sweep order; it only ever grows at its end."""
+    """The swept tensors in sweep order; new tensors join only at the end."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self.tensors: list[Tensor] = []
@@ -128,7 +128,7 @@ def boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int |
 
 
 def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
-    """Views of `tensor` that cover ``start:stop`` of its logical order, each with its stretch."""
+    """Views of `tensor` that cover ``start:stop`` in logical order, each with its range."""
     if stop - start == tensor.numel():
         yield tensor, start, stop
     elif tensor.is_contiguous():
@@ -140,13 +140,13 @@ def views(tensor: Tensor, start: int, stop: int) -> Iterator[tuple[Tensor, int, 
             start += view.numel()
 
 
-# Elements of one tensor, in the form in which torch reads and writes them: of its flat view, or,
-# for a tensor that has none, of itself.
+# Indices of elements as torch reads and writes them: into the flat view of a tensor or, if it has
+# none, into the tensor itself.
 Index = slice | Tensor | tuple[Tensor, ...]
 
 
 def index_of(tensor: Tensor, index: list[int]) -> Index:
-    """What `gather` and `put` make of logical row-major indices, for those who come again."""
+    """Convert logical row-major indices for repeated use by `gather` and `put`."""
     if tensor.is_contiguous():
         first = index[0] if index else 0
         if index == list(range(first, first + len(index))):
@@ -156,14 +156,14 @@ def index_of(tensor: Tensor, index: list[int]) -> Index:
 
 
 def gather(tensor: Tensor, where: list[int] | Index) -> Tensor:
-    """Some elements, by their logical row-major index, as one small tensor."""
+    """Copy the elements with these logical row-major indices into one tensor."""
     where = index_of(tensor, where) if isinstance(where, list) else where
     values = _readable(tensor, where)[where]
     return values.clone() if isinstance(where, slice) else values
 
 
 def put(tensor: Tensor, where: list[int] | Index, values: Tensor) -> None:
-    """Write what `gather` reads."""
+    """Write the elements that `gather` reads."""
     where = index_of(tensor, where) if isinstance(where, list) else where
     _readable(tensor, where)[where] = values.to(tensor)
 
@@ -173,7 +173,7 @@ def _readable(tensor: Tensor, where: Index) -> Tensor:
 
 
 def by_tensor(slices: Iterable[TensorSlice]) -> list[Place]:
-    """Slices that follow each other in the same tensor, as one list of its elements."""
+    """Join consecutive slices of the same tensor into one list of its elements."""
     return [
         Place(t, list(chain.from_iterable(range(part.start, part.stop) for part in same)))
         for t, same in groupby(slices, key=lambda part: part.tensor)
@@ -184,23 +184,23 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(values: Tensor) -> Sequence[int | Tensor]:
-    """What `elements` takes for these values, so that they arrive bit for bit."""
+    """Convert values for assignment to `elements`, bit for bit."""
     if values.device.type == "cpu":
         return values.view(_INTEGERS[values.element_size()]).tolist()
     return list(values.unbind())
 
 
 def elements(tensor: Tensor) -> Any:
-    """A tensor to write single elements of, in place: ``elements(t)[i] = value of bits``."""
+    """A view for writing single elements: ``elements(t)[i] = one item of bits(values)``."""
     tensor = tensor.detach()
     if tensor.device.type == "cpu":
-        # A NumPy view writes one number ten times faster than a torch operation does.
+        # A NumPy view writes one number ten times faster than torch.
         return tensor.view(_INTEGERS[tensor.element_size()]).numpy().flat
     return _Elements(tensor)
 
 
 class _Elements:
-    """The same on other devices."""
+    """The view of `elements` for devices other than the CPU."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -211,7 +211,7 @@ class _Elements:
 
 
 def check_tensor(tensor: Tensor, name: str) -> None:
-    """Refuse, in one sentence, a parameter that cannot be perturbed element by element."""
+    """Refuse a parameter that cannot be perturbed element by element."""
     if is_lazy(tensor):
         raise ValueError(
             f"params: {name} belongs to a lazy layer that has no values yet; run the model once "
@@ -253,7 +253,7 @@ def check_overlap(named: list[tuple[str, Tensor]]) -> None:
 
 
 def _entangled(named: list[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Tensor]]]:
-    """The tensors in groups whose spans of memory overlap; most stand alone.
+    """Group tensors whose spans of memory overlap; most groups have one tensor.
 
     By address, not by storage: NumPy arrays that share memory arrive as different storages.
     """
@@ -271,7 +271,7 @@ def _entangled(named: list[tuple[str, Tensor]]) -> Iterator[list[tuple[str, Tens
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """No gap and no element twice: contiguous once its dimensions are sorted by stride."""
+    """Whether a tensor has no gaps or repeats: contiguous with its dimensions sorted by stride."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()
 

@@ -1,4 +1,4 @@
-"""The memory: estimates of the m coordinates refreshed last, decayed with age."""
+"""The memory: estimates of the m most recently refreshed coordinates, decayed with age."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..schedules import Schedule, Stretch
 from .layout import Layout, TensorSlice
 from .types import State
 
-_MANY = 4  # segments: so many are written as single numbers in one operation
+_MANY = 4  # more segments than this are written in one indexed operation
 
 
 class Segment(NamedTuple):
-    """Coordinates ``start:stop`` of a tensor, whose estimates lie in a buffer from `slot` on."""
+    """Coordinates ``start:stop`` of a tensor, with estimates in a buffer from `slot` on."""
 
     part: TensorSlice
     buffer: int
@@ -26,17 +26,17 @@ class Segment(NamedTuple):
 class Memory:
     """A ring of m estimates for each kind (device and dtype) of parameter; usually there is one.
 
-    The k-th refresh of a coordinate of a kind is written to slot ``k mod m``, so that a fresh
-    estimate takes the place of the oldest. With m = n that slot is the coordinate's own, which
-    is used directly (and stays true when coordinates join): `dense`.
+    The k-th refresh within a kind is written to slot ``k mod m``, so a fresh estimate replaces the
+    oldest. With m = n the memory is `dense`: each coordinate has its own slot, which it keeps when
+    coordinates join.
     """
 
     def __init__(self, layout: Layout, budget: int | None) -> None:
         self.layout = layout
         self.budget = budget
-        self.written: list[int] = []  # of each kind, so far
+        self.written: list[int] = []  # estimates written so far, of each kind
         self.buffers: list[Tensor] = []
-        self.largest = 0.0  # that every buffer can hold
+        self.largest = 0.0  # the largest number that every buffer can hold
         self._whole: list[Tensor] = []
         self._allocate()
 
@@ -51,7 +51,7 @@ class Memory:
     # --- the paper's section 4.1: decay, then overwrite --------------------------------------
 
     def decay(self, gamma: Callable[[Tensor], float], schedule: Schedule) -> None:
-        """Every remembered estimate times its parameter's gamma (eq. 5)."""
+        """Multiply every remembered estimate by its parameter's gamma (eq. 5)."""
         factors = {gamma(tensor) for tensor in self.layout.tensors}
         if len(factors) == 1:
             factor = factors.pop()
@@ -63,14 +63,14 @@ class Memory:
             self.values(segment).mul_(gamma(self.layout.tensors[segment.part.tensor]))
 
     def forget(self) -> None:
-        """Every remembered estimate becomes zero."""
+        """Set every remembered estimate to zero."""
         for buffer in self.buffers:
             buffer.zero_()
 
     def write(self, segments: Iterable[Segment], fresh: Tensor, finite: bool = False) -> None:
-        """Overwrite with the fresh estimates (eq. 6); where one is NaN the old one stays.
+        """Overwrite with fresh estimates (eq. 6); a NaN leaves the old estimate.
 
-        `finite` says that all are known to be finite in the buffers' dtypes.
+        `finite` means that all are known to be finite in the dtypes of the buffers.
         """
         segments = list(segments)
         for segment in segments:
@@ -91,9 +91,9 @@ class Memory:
             position += len(segment.part)
 
     def fill(self, flat: Tensor, schedule: Schedule) -> None:
-        """Remember `flat`, one number per coordinate, where nothing has been remembered.
+        """Fill an empty memory from `flat`, which has one number per coordinate.
 
-        A ring takes those that come last in a sweep, which the schedule then has behind it.
+        A ring takes the last coordinates of a sweep and advances the schedule by that sweep.
         """
         if self.dense:
             stretches = [(0, self.layout.n)]
@@ -118,15 +118,15 @@ class Memory:
         return self.buffers[segment.buffer][segment.slot : segment.slot + len(segment.part)]
 
     def whole(self, t: int) -> Tensor:
-        """All estimates of one tensor, in its shape. Of a dense memory only."""
-        if not self._whole:  # views that are made once: there are as many as tensors, every step
+        """All estimates of one tensor, in its shape; only for a dense memory."""
+        if not self._whole:  # every step needs a view for each tensor: make them once
             for i, tensor in enumerate(self.layout.tensors):
                 segment = self._own_place(TensorSlice(i, 0, tensor.numel()))
                 self._whole.append(self.values(segment).view(tensor.shape))
         return self._whole[t]
 
     def block(self, schedule: Schedule, budget: int) -> list[Segment]:
-        """Where the next `budget` estimates of the schedule go."""
+        """The segments of the next `budget` estimates of the schedule."""
         stretches = schedule.next(budget)
         if self.dense:
             return self._own_places(_merged(stretches) if schedule.ascending else stretches)
@@ -134,7 +134,7 @@ class Memory:
         return sorted(segments, key=lambda s: s.part) if schedule.ascending else segments
 
     def remembered(self, schedule: Schedule) -> list[Segment]:
-        """All remembered estimates (in a dense memory also those that are still zero)."""
+        """The segments of all remembered estimates, in a dense memory also those still zero."""
         if self.dense:
             return self._own_places([(0, self.layout.n)])
         return self._oldest_first(schedule)
@@ -150,7 +150,7 @@ class Memory:
         return segments if distinct else _latest(segments)
 
     def _before(self, stretches: list[Stretch]) -> list[int]:
-        """How much had been written, of each kind, before the estimates of these stretches."""
+        """The number of estimates of each kind written before those of these stretches."""
         written = list(self.written)
         for stretch in stretches:
             for part in self.layout.slices(*stretch):
@@ -158,7 +158,7 @@ class Memory:
         return written
 
     def _in_ring(self, stretches: Iterable[Stretch], written: list[int]) -> list[Segment]:
-        """Where estimates lie that are written one after the other."""
+        """The segments of estimates written consecutively."""
         found, head = [], list(written)
         for part in (part for stretch in stretches for part in self.layout.slices(*stretch)):
             k, rest = self.layout.kind[part.tensor], part
@@ -184,10 +184,10 @@ class Memory:
     # --- growth -------------------------------------------------------------------------------
 
     def grow(self, tensors: list[Tensor], schedule: Schedule) -> None:
-        """New tensors join at the end of the sweep; no estimate is lost.
+        """Add tensors at the end of the sweep without losing estimates.
 
-        The estimates are laid anew: in their own places where every coordinate has one, otherwise
-        so that the last of each kind lies just before the slot that is written next.
+        A dense memory moves the estimates to their own slots. A ring places them so that the latest
+        of each kind is just before the slot written next.
         """
         if self.budget is None:
             segments = self.remembered(schedule)
@@ -215,7 +215,7 @@ class Memory:
         self.largest = min((torch.finfo(b.dtype).max for b in self.buffers), default=0.0)
 
     def __getstate__(self) -> State:
-        return {**self.__dict__, "_whole": []}  # a copy of a view would be no view
+        return {**self.__dict__, "_whole": []}  # copies of views would not share memory
 
     def state_dict(self) -> State:
         buffers = [buffer.clone() for buffer in self.buffers]
@@ -228,7 +228,7 @@ class Memory:
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
-    """The same coordinates in ascending order, neighbours in one stretch.
+    """Sort stretches and join adjacent ones.
 
     >>> _merged([(4, 5), (1, 2), (0, 1)])
     [(0, 2), (4, 5)]
@@ -243,7 +243,7 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 
 
 def _latest(segments: list[Segment]) -> list[Segment]:
-    """Without those coordinates that come again later on."""
+    """Keep only the last occurrence of each coordinate."""
     found: list[Segment] = []
     seen: set[tuple[int, int]] = set()
     for (t, start, stop), buffer, slot in reversed(segments):

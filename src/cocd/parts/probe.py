@@ -1,4 +1,4 @@
-"""Quotients of differences (eq. 3) for a block of coordinates."""
+"""Difference quotients (eq. 3) for a block of coordinates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def probe(
     eps: Callable[[Tensor], float],
     difference: Difference,
 ) -> tuple[float, Differences]:
-    """f(x_t), and the quotients of differences (eq. 3) for a block of coordinates at x_t.
+    """f(x_t) and the difference quotients (eq. 3) of a block of coordinates at x_t.
 
-    Changes nothing. A tensor that no longer requires grad is not probed: its coordinates cost
-    nothing and come out as NaN.
+    Nothing changes. A tensor that no longer requires grad is not probed: its coordinates cost no
+    evaluation and have NaN as quotients.
     """
     loss = evaluate(prepare=True)
     if not isfinite(loss):

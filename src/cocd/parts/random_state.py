@@ -1,4 +1,4 @@
-"""The random numbers that a step draws, as far as they come from torch's default generators."""
+"""The state of torch's default random generators during a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class RandomState:
-    """The default generators of the CPU and of the devices in play."""
+    """The states of the default generators of the CPU and of the given devices."""
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._devices = sorted({d for d in devices if d.type != "cpu"}, key=str)
@@ -24,17 +24,17 @@ class RandomState:
 
     @property
     def drawn(self) -> bool:
-        """Did the first evaluation draw from the generator of the CPU?"""
+        """Whether the first evaluation drew from the CPU generator."""
         return not torch.equal(self._before[0], self._after[0])
 
     @property
     def moved(self) -> bool:
-        """Has that generator drawn since?"""
+        """Whether the CPU generator has been used since the first evaluation."""
         return not torch.equal(torch.default_generator.get_state(), self._after[0])
 
     @property
     def rewind_cpu(self) -> Callable[[], object]:
-        """The same for the CPU alone, without any detour."""
+        """A fast `rewind` for the CPU generator alone."""
         return partial(torch.default_generator.set_state, self._before[0])
 
     @property

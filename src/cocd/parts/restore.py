@@ -1,4 +1,4 @@
-"""Weights that are restored, whatever happens in between."""
+"""Restore tensors after a change, even if an error occurs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @contextmanager
 def restored(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Copies of the tensors, written back at the end bit for bit."""
+    """Yield copies of the tensors and write them back at the end, bit for bit."""
     saved = [tensor.detach().clone() for tensor in tensors]
     try:
         yield saved

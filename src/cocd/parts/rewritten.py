@@ -16,11 +16,11 @@ from .warn import warn
 _PLAIN = (Tensor, nn.Parameter)
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_itself = torch._C.DisableTorchFunction  # a mode around may put another tensor in its place
+_itself = torch._C.DisableTorchFunction  # an active mode could replace the tensor by another
 _CHUNK = 1 << 18  # numbers
-_SMALL = 4 << 20  # bytes of parameters that are copied to be put back
-_AGAIN = 61  # steps from one look at the numbers themselves to the next
-_told: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # modules, by id
+_SMALL = 4 << 20  # the most bytes of parameters to copy for restoring
+_AGAIN = 61  # steps between checks of the numbers themselves
+_told: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # warned of, by id
 _unmarked: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # write through ``.data``
 _looks: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often each was watched
 
@@ -28,24 +28,24 @@ Mark = tuple[int, int, str]
 
 
 class Rewritten:
-    """Notices whether the first evaluation of a step wrote parameters.
+    """Detects whether the first evaluation of a step wrote parameters.
 
-    If it did, a probe would leave behind what it made of perturbed weights. So from then on each
-    evaluation is to be made inside `kept`. What is written in place through ``.data`` or NumPy
-    leaves no mark on the parameter. So the numbers themselves are summed at the first step of a
-    module and every 61 steps, around the first evaluation and after the probes; a module that was
-    found to write is known from then on.
+    If it did, probes would write values computed from perturbed weights, so each further evaluation
+    must run inside `kept`. Writes in place through ``.data`` or NumPy do not raise the version of a
+    parameter. To detect these, the numbers themselves are summed at the first step of a module and
+    every 61 steps, around the first evaluation and after the probes. A module found to write is
+    remembered.
     """
 
     def __init__(self) -> None:
         self.found = False
         self._watched: dict[int, tuple[Tensor, nn.Module, Mark]] = {}
-        self._summed: set[int] = set()  # modules, by id, whose numbers are looked at in this step
-        self._at_rest = False  # are the numbers to be looked at once more after the probes?
-        self._copies: dict[int, Tensor] = {}  # of their parameters, if there is room for that
+        self._summed: set[int] = set()  # modules, by id, whose numbers are summed in this step
+        self._at_rest = False  # whether to sum the numbers again after the probes
+        self._copies: dict[int, Tensor] = {}  # of the parameters, if they are small enough
 
     def watch(self, module: nn.Module) -> None:
-        """Note how the module's own parameters stand before it runs."""
+        """Record the state of the module's own parameters before it runs."""
         if not module._parameters:
             return
         looks = _looks.get(module, 0)
@@ -58,13 +58,13 @@ class Rewritten:
                     self._watched[id(tensor)] = tensor, module, self._mark(tensor, module)
 
     def begin(self) -> None:
-        """The first evaluation comes now: what was written before it is not its doing."""
+        """Begin the first evaluation: forget all earlier writes."""
         with _itself():
             for tensor, owner, _ in list(self._watched.values()):
                 self._watched[id(tensor)] = tensor, owner, self._mark(tensor, owner)
 
     def mark(self) -> None:
-        """The first evaluation is over."""
+        """End the first evaluation: find the modules that wrote parameters."""
         with _itself():
             changed = self._changed()
         _unmarked.update({id(owner): owner for owner, was, now in changed if was[:2] == now[:2]})
@@ -74,7 +74,7 @@ class Rewritten:
         self._tell(writers)
 
     def keep(self) -> None:
-        """The first evaluation was that at x: `look` will compare with what stands now."""
+        """Record the parameters at x after the first evaluation, for comparison by `look`."""
         self._at_rest = bool(self._summed) and not self.found
         if not self._at_rest:
             return
@@ -84,7 +84,7 @@ class Rewritten:
                 self._copies = {id(t): t.detach().clone() for t in tensors}
 
     def look(self) -> None:
-        """The probes of the step are over, and each has put its own weight back."""
+        """Check for writes after the probes, each of which has restored its own weight."""
         if self.found or not self._at_rest:
             return
         with _itself():
@@ -99,7 +99,7 @@ class Rewritten:
             self._tell(writers)
 
     def _changed(self) -> list[tuple[nn.Module, Mark, Mark]]:
-        """Owners of parameters that are not as they were noted, how these stood, and stand."""
+        """The owners of changed parameters, with the marks before and now."""
         watched = self._watched.values()
         marks = [(owner, mark, self._mark(tensor, owner)) for tensor, owner, mark in watched]
         return [(owner, was, now) for owner, was, now in marks if was != now]
@@ -114,13 +114,13 @@ class Rewritten:
             )
 
     def _mark(self, tensor: Tensor, owner: nn.Module) -> Mark:
-        """What changes when the tensor is written, or its data is assigned."""
+        """A mark that changes if the tensor is written or its data assigned."""
         summed = _sums(tensor) if id(owner) in self._summed else ""
         return tensor._version, _address(tensor), summed
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """All parameters stand afterwards as they stood before, in the same memory."""
+        """Restore all parameters at the end, in the same memory."""
         tensors = [tensor for tensor, _, _ in self._watched.values()]
         with _itself():
             stood = [(tensor, tensor.data, tensor.detach().clone()) for tensor in tensors]
@@ -135,12 +135,12 @@ class Rewritten:
 
 
 def note_writers(modules: Iterable[nn.Module]) -> None:
-    """The forward of these is known to write their parameters where that leaves no mark."""
+    """Remember modules whose forward writes their parameters without raising versions."""
     _unmarked.update({id(module): module for module in modules if module._parameters})
 
 
 def _sums(tensor: Tensor) -> str:
-    """The sum of the numbers and that of their bits, without a copy of all of them."""
+    """The sums of the numbers and of their bits, computed in chunks to save memory."""
     if type(tensor) not in _PLAIN or tensor.is_meta or tensor.layout != torch.strided:
         return ""
     values = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
@@ -148,11 +148,11 @@ def _sums(tensor: Tensor) -> str:
     if integers is None or values.dtype not in _FLOATS:
         return ""
     total, bits = 0.0, 0
-    for part in torch.split(values.reshape(-1), _CHUNK):  # which are cast to be added up
+    for part in torch.split(values.reshape(-1), _CHUNK):  # sums cast their operands
         total += part.sum(dtype=torch.float64).item()
         bits += int(part.view(integers).sum(dtype=torch.int64).item())
     return f"{total!r} {bits}"
 
 
 def _address(tensor: Tensor) -> int:
-    return tensor.data_ptr() if type(tensor) in _PLAIN else 0  # others need not have one
+    return tensor.data_ptr() if type(tensor) in _PLAIN else 0  # other types may have no address

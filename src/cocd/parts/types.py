@@ -1,4 +1,4 @@
-"""Types that several parts share."""
+"""Shared types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-State = dict[str, Any]  # as state_dict gives it: numbers, strings, lists, dicts and tensors
-Group = dict[str, Any]  # a parameter group of torch: its tensors and the options they share
-Modules = nn.Module | Iterable[nn.Module] | None  # whose buffers a step keeps
-NonFinite = Literal["skip", "raise"]  # what becomes of estimates from losses that are not finite
+State = dict[str, Any]  # from state_dict: numbers, strings, lists, dicts and tensors
+Group = dict[str, Any]  # a torch parameter group: its tensors and their options
+Modules = nn.Module | Iterable[nn.Module] | None  # modules whose buffers a step preserves
+NonFinite = Literal["skip", "raise"]  # the treatment of losses that are not finite

@@ -1,4 +1,4 @@
-"""x <- (1 - lr wd) x - lr g: in place, on views, whatever the strides and dtypes."""
+"""x <- (1 - lr wd) x - lr g: in place, on views, for any strides and dtypes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from .layout import TensorSlice, views
 
-_CHUNK = 1 << 16  # elements: torch casts an operand of another dtype as a whole
+_CHUNK = 1 << 16  # elements per operation: torch casts whole operands of another dtype
 
 
 def descend(tensor: Tensor, part: TensorSlice, estimates: Tensor, lr: float) -> None:
     """Move the coordinates of `part` by -lr times their estimates (eq. 7)."""
     if not lr:
-        return  # to add nothing would still turn -0.0 into 0.0
+        return  # adding zero would turn -0.0 into 0.0
     step = len(part) if estimates.dtype == tensor.dtype else _CHUNK
     for start in range(part.start, part.stop, step):
         stop = min(part.stop, start + step)
@@ -22,7 +22,7 @@ def descend(tensor: Tensor, part: TensorSlice, estimates: Tensor, lr: float) -> 
 
 
 def descend_whole(tensors: list[Tensor], estimates: list[Tensor], lr: float) -> None:
-    """The same for whole tensors whose estimates have their dtype, all in one call."""
+    """Move whole tensors whose estimates have the same dtype, in one call (eq. 7)."""
     if lr and tensors:
         torch._foreach_add_(tensors, estimates, alpha=-lr)
 
@@ -30,8 +30,8 @@ def descend_whole(tensors: list[Tensor], estimates: list[Tensor], lr: float) -> 
 def decay_weights(tensors: list[Tensor], lr: float, weight_decay: float) -> None:
     """Decoupled weight decay, on whole tensors at every step.
 
-    Not x times 1 - lr wd: with lr wd = 1e-7 that factor is off by a fifth of it in float32, and a
-    product with a number takes three times as long.
+    Multiplying x by 1 - lr wd would be worse: at lr wd = 1e-7 rounding in float32 changes lr wd by
+    a fifth, and a product with a number takes three times as long.
     """
     if lr and weight_decay and tensors:
         torch._foreach_add_(tensors, tensors, alpha=-lr * weight_decay)

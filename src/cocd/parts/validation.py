@@ -1,4 +1,4 @@
-"""Checks of what users pass: one sentence that names the argument, the value and the remedy."""
+"""Argument checks; each error names the argument, the value and the remedy in one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _number(name: str, value: object, what: str) -> float:
 
 
 def check_group(group: Group) -> None:
-    """Refuse options of a parameter group that no step could use."""
+    """Refuse invalid options of a parameter group."""
     for name in ("lr", "weight_decay", "l2"):
         if name in group:
             what = "a finite number that is not negative"
@@ -45,7 +45,7 @@ def check_group(group: Group) -> None:
 
 
 def check_count(name: str, value: object) -> int:
-    """A whole number of at least 1."""
+    """Return a whole number of at least 1."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     count = int(value.__index__())
@@ -55,14 +55,14 @@ def check_count(name: str, value: object) -> int:
 
 
 def check_seed(value: object) -> int:
-    """A whole number that torch's generators take."""
+    """Return a whole number as a seed for torch's generators."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError(f"seed must be a whole number, got {value!r}")
     return int(value.__index__())
 
 
 def check_budgets(compute: int, memory: int | None, n: int) -> None:
-    """B <= m <= n."""
+    """Check that B <= m <= n."""
     if compute > n:
         raise ValueError(
             f"compute_budget={compute} is more than the {n} coordinates; use at most {n}"
@@ -89,19 +89,19 @@ def default_budget(n: int, memory: int | None) -> int:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
-    """One of a few words."""
+    """Return a value that must be one of `choices`."""
     if value not in tuple(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
 
 def check_difference(value: object) -> Difference:
-    """central, forward or backward."""
+    """Return the name of a difference: central, forward or backward."""
     return cast(Difference, check_choice("difference", value, DIFFERENCES))
 
 
 def check_modules(modules: object) -> list[nn.Module] | None:
-    """None, one module or several."""
+    """Return None or a list of modules, from None, one module or several."""
     if modules is None:
         return None
     several = isinstance(modules, Iterable) and not isinstance(modules, nn.Module)
@@ -114,9 +114,9 @@ def check_modules(modules: object) -> list[nn.Module] | None:
 
 
 def unique(params: Any) -> Any:
-    """A parameter list without repetitions, named or not; the first of each stays."""
+    """Remove repeated parameters from a list, named or not; the first of each stays."""
     if isinstance(params, (Tensor, set)):
-        return params  # torch wraps the one and refuses the other
+        return params  # torch wraps a tensor and refuses a set
     seen: set[int] = set()
     kept = []
     for entry in params:

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep inside they arise."""
+"""Warnings that point at the user's line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INSIDE = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Give a warning at the nearest call from outside this package and torch."""
+    """Warn at the nearest call from outside this package and torch."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
