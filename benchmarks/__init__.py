@@ -1,6 +1,6 @@
-"""What a step costs, where its time goes, how exact its differences are: ``python benchmarks``.
+"""The cost of a step, its parts, and the accuracy of differences: ``python benchmarks``.
 
-Each subject is a module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a line in
-`command.SUBJECTS` makes it known. `workloads` says what is measured, `stepper` takes a step apart,
-`report` turns rows into tables and files.
+Each subject is a module with ``add_arguments(parser)`` and ``run(args) -> exit code``, listed in
+`command.SUBJECTS`. `workloads` has the networks, `stepper` times the parts of a step, and `report`
+turns rows into tables and files.
 """

@@ -1,4 +1,4 @@
-"""``python benchmarks SUBJECT``, from the repository's root; nothing has to be installed for it."""
+"""``python benchmarks SUBJECT``, from the repository's root; needs no installation."""
 
 import sys
 from pathlib import Path

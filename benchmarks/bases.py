@@ -1,7 +1,7 @@
 """AutoCoCD along the axes and along a random basis, on problems with and without axes.
 
-Ill-conditioned functions whose narrow valleys follow the axes, and the same functions rotated at
-random. What is left of the first value after so many evaluations, median over seeds.
+The problems are ill-conditioned functions whose narrow valleys follow the axes, and the same
+functions with a random rotation. The result is the final value over the first, median over seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .report import Report, Row
 SIZES: tuple[int, ...] = (50, 200)
 SEEDS, QUICK_SEEDS = 3, 1
 BASES = (None, "hadamard", "rotation")
-LENGTHS: tuple[int, ...] = (30,)  # evaluations over n, each a run of its own
+LENGTHS: tuple[int, ...] = (30,)  # evaluations over n; each is a separate run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def _left(name: str, n: int, basis: str | None, seed: int, evaluations: int) -> 
     start = torch.randn(n, generator=generator, dtype=torch.float64)
     turn: cocd.basis.Basis = cocd.basis.Identity(n)
     if rotated:
-        turn = cocd.basis.Rotation(n, seed=1000 + seed)  # another one than the method's
+        turn = cocd.basis.Rotation(n, seed=1000 + seed)  # differs from the method's rotation
     x = start.clone().requires_grad_()
     optimizer = cocd.AutoCoCD([x], basis=basis, max_evaluations=evaluations)
 

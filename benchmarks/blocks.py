@@ -1,4 +1,4 @@
-"""Which coordinates are probed to measure an engine.
+"""The coordinates that are probed to measure an engine.
 
 A step's cost depends on which coordinates it probes. The incremental engine therefore runs real
 steps over a whole cycle of all coordinates (ResNet-20: a block of every tensor, weighted by the
@@ -15,12 +15,12 @@ from typing import NamedTuple
 from .stepper import Stepper
 from .workloads import Workload
 
-_SMALL = 4  # the least that is probed of a tensor which stands for few coordinates
+_SMALL = 4  # the fewest coordinates probed of a small tensor
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure: `samples` blocks where a sample will do, at most `rounds` of all."""
+    """How much to measure: `samples` blocks if a sample suffices, and at most `rounds` rounds."""
 
     samples: int
     rounds: int
@@ -32,7 +32,7 @@ QUICK = Effort(samples=6, rounds=1, sample_only=True)
 
 
 class Block(NamedTuple):
-    """Coordinates that one step probes, and how many of all it stands for."""
+    """Coordinates that one step probes, and the number of coordinates that they represent."""
 
     position: int
     size: int
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 def plan(stepper: Stepper, workload: Workload, effort: Effort) -> list[Block]:
-    """What a stepper runs in one round."""
+    """The blocks that a stepper runs in one round."""
     budget = workload.compute_budget
     if stepper.engine == "sequential":
         return spread(stepper.n, workload.sequential_block, effort.samples)
@@ -72,10 +72,10 @@ def spread(n: int, size: int, samples: int) -> list[Block]:
 
 
 def every_tensor(stepper: Stepper, budget: int) -> list[Block]:
-    """A block in the middle of each tensor, which stands for all of it.
+    """A block in the middle of each tensor, which represents the whole tensor.
 
-    The largest tensor gets the whole budget, the others less by as much as they weigh less:
-    the time goes where it makes the mean more exact.
+    The largest tensor gets the whole budget, the others a share in proportion to their size, so
+    that the time goes where it makes the mean more exact.
     """
     largest = max(stepper.sizes.values())
     blocks = []
@@ -92,15 +92,15 @@ def probed(stepper: Stepper, blocks: list[Block]) -> Iterator[tuple[str, int]]:
         end = offset + stepper.sizes[name]
         sizes = [b.size for b in blocks if b.position < end and offset < b.position + b.size]
         if not offset and blocks[-1].position + blocks[-1].size > stepper.n:
-            sizes.append(blocks[-1].size)  # it runs on into the first tensor
+            sizes.append(blocks[-1].size)  # the block wraps around into the first tensor
         if sizes:
             yield name, min(max(sizes), stepper.sizes[name])
 
 
 def first_of_each_shape(stepper: Stepper, blocks: list[Block]) -> Iterator[Block]:
-    """Of the tensors that are probed, a block at the beginning of the first of every shape.
+    """A block at the beginning of the first probed tensor of every shape.
 
-    Of equal tensors the first is farthest from the loss, so the one with most to keep.
+    Among tensors of one shape, the first is farthest from the loss and needs the most memory.
     """
     seen = set()
     offsets, parameters = stepper.offsets(), dict(stepper.model.named_parameters())

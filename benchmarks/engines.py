@@ -1,7 +1,7 @@
-"""The engines beside each other on a workload: one row for each.
+"""Compare the engines on a workload, one row for each.
 
-The engines take turns, a few steps at a time, so that a noisy machine slows all of them, and
-where there is time for several rounds the median of each block's times counts.
+The engines take turns, a few steps at a time, so that a noisy machine slows all of them. If there
+is time for several rounds, the median time of each block counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .report import Report, Row
 from .stepper import ENGINES, Step, Stepper, accelerator
 from .workloads import ON_REQUEST, WORKLOADS, Workload
 
-_TURNS = 8  # parts of a round between which the engines alternate
+_TURNS = 8  # parts of a round; the engines alternate after each
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def measure(
         for i, (stepper, blocks, steps) in enumerate(zip(steppers, plans, times, strict=True)):
             report(f"{workload.name}: memory of {stepper.engine}", 0.9 + 0.1 * i / len(steppers))
             row = _row(workload, stepper, blocks, steps)
-            # A new stepper: what an objective keeps from step to step is part of its cost.
+            # A new stepper, because memory that an objective keeps between steps counts, too.
             row["peak_extra_bytes"] = _peak(stepper_of(stepper.engine), blocks)
             rows.append(row)
     by_engine = {row["engine"]: row["seconds_per_step"] for row in rows}
@@ -107,12 +107,12 @@ def measure(
 
 
 def _warm_up(stepper: Stepper, blocks: list[Block]) -> None:
-    """A small step in every tensor that will be probed: checks, compilation, first allocations."""
+    """Take a small step in every probed tensor: checks, compilation, first allocations."""
     offsets = stepper.offsets()
     for name, _ in probed(stepper, blocks):
         stepper.step(offsets[name], 1)
         if stepper.engine == "sequential":
-            break  # nothing depends on the tensor
+            break  # all tensors are alike here
 
 
 def _rounds(
@@ -122,7 +122,7 @@ def _rounds(
     effort: Effort,
     report: Report,
 ) -> list[list[list[Step]]]:
-    """By stepper and block, the steps of all rounds."""
+    """The steps of all rounds, by stepper and block."""
     times: list[list[list[Step]]] = [[[] for _ in blocks] for blocks in plans]
     started = perf_counter()
     for done in range(effort.rounds):
@@ -130,7 +130,7 @@ def _rounds(
         if done and elapsed * (done + 1) / done > workload.seconds:
             break  # another round would take too long
         for turn in range(_TURNS):
-            # The order changes, so that no engine always comes after the same other.
+            # The order changes, so that no engine always follows the same one.
             for i in range(len(steppers)):
                 stepper = (i + turn + done) % len(steppers)
                 share = (done + (turn + i / len(steppers)) / _TURNS) / effort.rounds
@@ -162,7 +162,7 @@ def _row(workload: Workload, stepper: Stepper, blocks: list[Block], times: list[
         "workload": workload.name,
         "engine": stepper.engine,
         "seconds_per_step": step,
-        "ratio_to_sequential": None,  # these two are known later
+        "ratio_to_sequential": None,  # the caller fills in these two
         "peak_extra_bytes": None,
         "seconds_per_epoch": step * workload.steps_per_epoch,
         "paper_seconds_per_epoch": workload.paper_seconds_per_epoch,
@@ -181,7 +181,7 @@ def _row(workload: Workload, stepper: Stepper, blocks: list[Block], times: list[
 
 
 def _peak(stepper: Stepper, blocks: list[Block]) -> int:
-    """The most that a step takes beyond model, optimizer and batch."""
+    """The peak memory of a step beyond model, optimizer and batch."""
 
     def run() -> None:
         for block in first_of_each_shape(stepper, blocks):

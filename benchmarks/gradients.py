@@ -1,8 +1,8 @@
-"""How well a gradient is followed along a random walk, at how many calls per gradient.
+"""How well methods track a gradient along a random walk, and the calls that each gradient takes.
 
 The functions are WASP's: compositions of sines and cosines, from R^n to R. x makes a random walk,
-as a robot's configuration would between two solves, and each method says what the gradient is
-at every point. Memory pays where a step is short beside the wavelength.
+like a robot's configuration between two solves, and each method estimates the gradient at every
+point. Memory pays if a step is short relative to the wavelength.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def true(f: Function, x: Tensor) -> Tensor:
 
 
 def methods(n: int) -> dict[str, Follow]:
-    """What says the gradient: the estimate at a point, and the calls that it took."""
+    """The methods; each returns its estimate at a point and the calls that it took."""
     budget = max(1, round(sqrt(n)))
     found = {
         "finite differences": _remembering(
@@ -118,7 +118,7 @@ def methods(n: int) -> dict[str, Follow]:
 
 
 def _remembering(build: Callable[[list[Tensor]], cocd.CoCD | WASP], n: int) -> Follow:
-    """An optimizer with a learning rate of 0, moved along the walk from outside."""
+    """An optimizer with a learning rate of 0, whose parameters are set to points of the walk."""
     parameter = torch.zeros(n, dtype=torch.float64, requires_grad=True)
     optimizer = build([parameter])
 

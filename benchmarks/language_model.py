@@ -1,10 +1,10 @@
 """Probes of a language model, layer by layer, against its closure.
 
 A Llama of 15 M random weights (6 layers of 288 units, hidden 768, 6 heads, vocabulary 32,000), with
-adapters of rank 4 beside the queries and values of every layer; batch 16 of 24 tokens; the loss is
-that of six label words behind the last one. Nothing is downloaded. Steps through `cocd.trace` and
-through an ordinary closure take turns in one process; what counts is the ratio of processor seconds
-per evaluation, its median over the turns.
+adapters of rank 4 on the queries and values of every layer; 16 sequences of 24 tokens; the loss is
+over six label words after the last token. Nothing is downloaded. Steps through `cocd.trace` and
+through an ordinary closure take turns in one process; the result is the ratio of processor seconds
+per evaluation, as a median over the turns.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _compare(
     few = _steps(chosen, method, 4)
     many(traced, len(chosen))  # checks, compilation, first allocations
     few(closure, 1)
-    steps = 4 if method == "MeZO" else 1  # it makes two evaluations in each
+    steps = 4 if method == "MeZO" else 1  # MeZO makes two evaluations per step
     pairs = [(many(traced, steps), few(closure, steps)) for _ in range(turns)]
     return {
         "trained": name,
@@ -223,7 +223,7 @@ def _compare(
 
 
 def _budget(model: Llama, first: Tensor) -> int:
-    """Coordinates a step: fewer below the last block, where a probe takes long."""
+    """Coordinates per step: fewer below the last block, where a probe takes longer."""
     below = (p for block in list(model.blocks)[:-1] for p in block.parameters())
     return 16 if any(p is first for p in below) else 64
 
@@ -231,7 +231,7 @@ def _budget(model: Llama, first: Tensor) -> int:
 def _steps(
     chosen: list[Tensor], method: str, budget: int
 ) -> Callable[[Callable[[], Tensor], int], float]:
-    """Steps of a method that change next to nothing; seconds of one evaluation."""
+    """Take steps that change almost nothing, and return the seconds per evaluation."""
     optimizer: cocd.CoCD | baselines.MeZO
     if method.startswith("MeZO"):
         directions = 8 if method.endswith("directions") else 1

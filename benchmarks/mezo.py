@@ -1,11 +1,11 @@
-"""A step of MeZO beside the loop by which it is known, on a Llama of stories15M's shape.
+"""A step of `cocd.baselines.MeZO` and of the published loop, on a Llama of stories15M's shape.
 
-All weights but the embedding are trained, or all of them. Three ways take turns:
+All weights but the embedding are trained, or all of them. Three implementations take turns:
 
 - `cocd`: `cocd.baselines.MeZO`;
 - `official`: each perturbation draws every tensor again and makes new ones (``p.data = p.data +
   ...``), four times per step, as the published trainer does;
-- `in place`: the same with ``add_``, and with the way back merged into the update.
+- `in place`: the same with ``add_``, and with the final restoration merged into the update.
 
 Weights are random: neither time nor memory depends on them. Memory is the peak of torch's own
 tensors over a step, minus that of a forward pass, in units of the largest tensor that is trained.

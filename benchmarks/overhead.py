@@ -1,9 +1,9 @@
 """What a CoCD step costs beyond the bare evaluations that it makes.
 
-On the network of 12,727 parameters at B = 64 and batch 64, through an ordinary closure. Three
-things take turns: a step; the same evaluations in the shortest loop that one could write by hand
-(a weight up, down and back, each loss read, and none of a step's guarantees); and as many calls of
-the closure at one point, whose losses nobody reads. What counts is the median of the ratios.
+The network has 12,727 parameters, at B = 64 and batch 64, with an ordinary closure. Three loops
+take turns: a step; the same evaluations in the shortest loop written by hand (a weight up, down and
+back, each loss read, without a step's guarantees); and as many calls of the closure at one point,
+with unread losses. The results are medians of the ratios.
 """
 
 from __future__ import annotations

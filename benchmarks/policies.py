@@ -1,8 +1,8 @@
-"""WASP beside CoCD, SPSA and finite differences on a robot, at equal episodes.
+"""Compare WASP with CoCD, SPSA and finite differences on a robot, at equal episodes.
 
 The robot is gymnasium's Swimmer-v5 (MuJoCo), the policy action = tanh(W observation) with 16
 weights that start at zero, the loss minus the return of one short episode from a fixed start. The
-learning rates are chosen by the return from starts of their own; other starts are reported.
+learning rates are chosen by the return from separate starts; the results use other starts.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def policies(
     *, episodes: int, rates: Sequence[float], report: Report = lambda *_: None
 ) -> list[Row]:
-    """A row for each method, with what is best on the starts that choose."""
+    """A row for each method, with the learning rate that is best on the starts for selection."""
     rows, before = [], mean_return(torch.zeros(SHAPE), REPORTED_ON)
     for done, (name, build) in enumerate(METHODS.items()):
         report(f"policies: {name}", done / len(METHODS))
@@ -95,7 +95,7 @@ def policies(
 
 
 def learn(build: Build, lr: float, episodes: int) -> tuple[Tensor, int, int]:
-    """The weights after so many episodes, the steps taken, and the episodes really made."""
+    """The weights after training, the steps taken, and the actual number of episodes."""
     weights = torch.zeros(SHAPE, dtype=torch.float64, requires_grad=True)
     optimizer, steps = build([weights], lr), 0
     while optimizer.evaluations < episodes:

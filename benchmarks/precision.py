@@ -1,9 +1,9 @@
 """How exact the central differences are in float32, by the engines, against float64.
 
 The reference is the same difference of the same float32 weights in float64, at the points that
-the stored weights really reach, fl(w + eps) and fl(w - eps): what is left is what the evaluation
-loses. That the points are not quite w ± eps is an error of its own, which no engine can avoid and
-which has its own column. All are root mean squares over the coordinates, relative to that of the
+the stored weights actually reach, fl(w + eps) and fl(w - eps), so the error is that of the
+evaluation alone. A separate column has the error from fl(w ± eps) differing from w ± eps, which no
+engine can avoid. All errors are root mean squares over the coordinates, relative to that of the
 reference.
 """
 
@@ -85,7 +85,7 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 class _Some(Schedule):
-    """Some coordinates of the flat vector, again and again."""
+    """A schedule that repeats some coordinates of the flat vector."""
 
     repeats = False
 
@@ -148,7 +148,7 @@ class _Network:
 
     @torch.no_grad()
     def _reference(self, ends: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-        """The same in float64; `ends` makes the two points of a float32 weight."""
+        """The difference in float64; `ends` makes the two points from a float32 weight."""
         x, y = self.x.double(), self.y.double() if self.y.is_floating_point() else self.y
         weights, found = parameters_to_vector(self.model.parameters()), []
         for i in self.places:

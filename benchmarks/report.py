@@ -1,4 +1,4 @@
-"""Rows as tables and files; progress on the terminal. Nothing here measures."""
+"""Show rows as tables, write them to files, and show progress on the terminal."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Report = Callable[[str, float], None]
 
 
 class Refused(ValueError):
-    """What was asked for cannot work; said before the minutes are spent."""
+    """A request that cannot work, refused before any measurement."""
 
 
 _PACKAGES = ("torch", "numpy", "numba")
-_REFRESH = 0.2  # seconds between two pictures of the progress
+_REFRESH = 0.2  # seconds between updates of the progress display
 
 
 def writable(text: str) -> Path:
@@ -41,7 +41,7 @@ def writable(text: str) -> Path:
 
 
 def run(args: argparse.Namespace, measure: Callable[[Report], list[Row]]) -> list[Row]:
-    """Measure with a progress display, and write the rows where they are wanted."""
+    """Measure with a progress display, and write the rows to a file if one is given."""
     with progress(quiet=args.quiet) as tell:
         rows = measure(tell)
     if args.json:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, measure: Callable[[Report], list[Row]]) -> lis
 
 
 def environment() -> Row:
-    """What a reader of any row has to know about the machine."""
+    """Facts about the machine that a reader of the rows needs."""
     return {
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
@@ -83,7 +83,7 @@ def _json(value: Any) -> Any:
 
 
 def markdown(columns: list[str], rows: list[list[str]], words: int = 1) -> str:
-    """A table for a README; the first columns, `words` of them, to the left, figures to the right.
+    """A Markdown table: the first `words` columns aligned left, the others right.
 
     >>> print(markdown(["name", "ms"], [["a", "1.5"]]))
     | name |  ms |
@@ -109,7 +109,7 @@ def markdown(columns: list[str], rows: list[list[str]], words: int = 1) -> str:
 
 
 def show(title: str, columns: list[str], rows: list[list[str]], words: int = 1) -> None:
-    """Print a table: a drawn one on a terminal that can, otherwise markdown."""
+    """Print a drawn table if the terminal supports it, otherwise Markdown."""
     if sys.stdout.isatty():
         try:
             from rich.console import Console
@@ -128,7 +128,7 @@ def show(title: str, columns: list[str], rows: list[list[str]], words: int = 1) 
 
 
 def engines_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """The engines beside each other."""
+    """A table that compares the engines."""
     columns = [
         "workload",
         "engine",
@@ -156,7 +156,7 @@ def engines_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def _engine(row: Row) -> str:
-    """The engine, and who had to step in for it."""
+    """The engine, and the engines that replaced it for some coordinates."""
     expected = "incremental" if row["engine"] == "accelerated" else row["engine"]
     others = {name: share for name, share in row["probed_by"].items() if name != expected}
     notes = [f"{share:.1%} {name}" for name, share in others.items()]
@@ -169,7 +169,7 @@ def _number(value: float | None, form: str) -> str:
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Report]:
-    """Say on the error stream what is being done: a bar on a terminal, otherwise lines."""
+    """Show progress on the error stream: a bar on a terminal, otherwise lines."""
     if quiet:
         yield lambda text, share: None
         return
@@ -177,7 +177,7 @@ def progress(*, quiet: bool = False) -> Iterator[Report]:
     if bar is None:
         yield _lines()
         return
-    # No thread of its own: on two cores it would be in the way of what is measured.
+    # Without a thread, which would disturb the measurement on a machine with two cores.
     task = bar.add_task("", total=1.0)
     drawn = 0.0
 

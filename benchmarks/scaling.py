@@ -1,8 +1,8 @@
 """How a step's time grows with the compute budget B and with the number of parameters n.
 
 The coordinates are those of the last layer of a wide MLP. Probes, the unperturbed pass and the
-rest of the step (memory, update, bookkeeping) are timed apart: the last two grow with n by
-nature, the probes must not.
+rest of the step (memory, update, bookkeeping) are timed separately: the last two must grow with n,
+the probes must not.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def summary(rows: list[Row]) -> list[str]:
-    """What the rows say, in sentences."""
+    """Summarise the rows in sentences."""
     over_n = [row for row in rows if row["sweep"] == "n"]
     over_b = [row for row in rows if row["sweep"] == "B"]
     sentences = []

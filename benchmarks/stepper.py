@@ -1,4 +1,4 @@
-"""One engine on its own copy of a model: real steps, taken apart into where their time goes."""
+"""Run real steps of one engine on its own copy of a model, and time their parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cocd import CoCD, trace
 from cocd.objective import BoundLoss, ForwardedLoss
 
-# How each is called here, and what `cocd.trace` calls it. The first two are the same engine, with
+# The name of each engine here and in `cocd.trace`. The first two are the same engine, with
 # the fused kernels and with plain tensor operations.
 ENGINES = {
     "accelerated": "incremental",
@@ -26,12 +26,12 @@ ENGINES = {
 
 
 def accelerator() -> bool:
-    """Whether there are fused kernels, and they are on."""
+    """Whether fused kernels are installed and enabled."""
     return find_spec("numba") is not None and os.environ.get("COCD_ACCELERATOR") != "0"
 
 
 class Step(NamedTuple):
-    """The seconds of one step: in all, at the unperturbed point, in each tensor's probes."""
+    """The seconds of one step: total, at the unperturbed point, and in each tensor's probes."""
 
     seconds: float
     forward: float
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class _Timed(ForwardedLoss):
-    """A traced loss with a stop-watch."""
+    """A traced loss that times its parts."""
 
     def __init__(self, loss: BoundLoss, names: dict[int, str]) -> None:
         super().__init__(loss)
@@ -115,7 +115,7 @@ class Stepper:
         }
 
     def probed_by(self) -> dict[str, float]:
-        """The share of the coordinates that each engine of `cocd.trace` probes by now."""
+        """The share of the coordinates that each engine of `cocd.trace` currently probes."""
         counts: dict[str, int] = {}
         for name, size in self.sizes.items():
             engine = self.objective.engine_of(name)

@@ -1,12 +1,12 @@
-"""Seconds to the paper's final score of CoCD: unit probes beside CoCD, AutoCoCD and gradients.
+"""Seconds to reach the paper's final score of CoCD: unit probes, CoCD, AutoCoCD and gradients.
 
 Each method trains the paper's network of a task on its data, from the same weights and batches,
-until the mean loss or the accuracy on held-out rows is that of the paper's CoCD after 50 epochs,
-or until its time is over. Seconds are the processor's, those of evaluations on held-out rows left
-out. Unit probes see the losses of single samples and the layers' inputs, which the black-box
-methods here do not.
+until the mean loss or the accuracy on held-out rows reaches that of the paper's CoCD after 50
+epochs, or its time is over. Seconds are processor seconds without evaluations on held-out rows.
+Unit probes see the losses of single samples and the layers' inputs, which the black-box methods
+here do not.
 
-With ``--json`` each method's row is written when it ends, and a row that is there is not measured
+With ``--json``, each method's row is written when it ends, and existing rows are not measured
 again.
 
 Memory is the peak of torch's own tensors over one step beyond that of a forward pass.

@@ -16,9 +16,9 @@ from torch.nn.functional import cross_entropy, mse_loss
 class Workload:
     """A network, its batches, and the settings of the optimizer.
 
-    `sequential_block` and `batched_block` are how many coordinates a sample of those engines
-    takes at a time, `whole_cycle` says whether the incremental ones run all coordinates or a
-    sample of every tensor, `seconds` is the time after which no further round is begun.
+    `sequential_block` and `batched_block` are the coordinates in a block of those engines.
+    `whole_cycle` says whether the incremental engines run all coordinates or a sample of every
+    tensor. After `seconds` no further round begins.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Workload:
             return self.network().train()
 
     def data(self) -> tuple[Tensor, Tensor]:
-        """A batch of random numbers: the cost does not depend on what they are."""
+        """A batch of random numbers: the cost does not depend on the values."""
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(self.batch, *self.inputs, generator=generator)
         if self.targets:
@@ -103,7 +103,7 @@ CIFAR = Workload(
     seconds=60,
 )
 
-# Not in the paper: the settings are ones that leave the network where it is.
+# Not in the paper: these settings hardly move the network.
 RESNET = Workload(
     name="resnet-20",
     network=networks.resnet20,

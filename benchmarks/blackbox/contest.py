@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class _TooLong(BaseException):
-    """The time of a run is over; not an `Exception`, for methods survive those."""
+    """Ends a run whose time is over; not an `Exception`, because methods catch those."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 
 class Watched(Counted):
-    """Counts, and knows the point with the lowest value that a method was given."""
+    """Counts evaluations and keeps the point with the lowest value that a method saw."""
 
     x: Any = None
 
@@ -62,7 +62,7 @@ class Watched(Counted):
 
 
 def perform(case: Case, method: str, budget: int, seed: int) -> Row:
-    """One run as a row; `error` is in parts of what there was to gain."""
+    """One run as a row; `error` is relative to f(x0) - optimum."""
     made = case.open(seed)
     fun = Watched(made.seen, budget * case.n)
     found, failure, began = None, None, process_time()
@@ -75,7 +75,7 @@ def perform(case: Case, method: str, budget: int, seed: int) -> Row:
             pass
         except _TooLong:
             failure = f"{SECONDS} s of the processor were over"
-        except Exception as error:  # a peer's own mistake is a result like any other
+        except Exception as error:  # an error inside a peer counts as a result
             failure = f"{type(error).__name__}: {error}"
     used = process_time() - began
     if found is None or case.noise is None:
@@ -114,12 +114,12 @@ def load(paths: list[Path]) -> list[Row]:
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """What a row is known by."""
+    """The key of a row."""
     return tuple(row[name] for name in ("problem", "n", "method", "budget", "seed"))
 
 
 def main() -> None:
-    """Make the runs that are not there yet."""
+    """Make the missing runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path, help="the file that rows are appended to")
     parser.add_argument("--method", nargs="+", choices=list(METHODS), default=list(METHODS))

@@ -135,7 +135,7 @@ def _to_the_end(fun: Counted, box: Box, run: Run) -> tuple[Mark, str | None]:
                 method(fun, x0.copy(), box.bounds, fun.left, run.seed + 1000 * attempt, box.scale)
             except Spent:
                 break
-            except Exception as error:  # a peer's own mistake is a result like any other
+            except Exception as error:  # an error inside a peer counts as a result
                 failure = f"{type(error).__name__}: {error}"
             first = first or fun.now
             if failure or fun.count == before:

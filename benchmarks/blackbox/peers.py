@@ -231,7 +231,7 @@ METHODS = {
 
 
 def missing(needs: dict[str, str], extra: str) -> str:
-    """Why something cannot run here, or nothing.
+    """The reason why something cannot run here, if any.
 
     >>> missing({"torch": "torch"}, "blackbox")
     ''
@@ -251,7 +251,7 @@ def missing(needs: dict[str, str], extra: str) -> str:
 
 @contextmanager
 def alone(seed: int) -> Iterator[None]:
-    """Other people's warnings unheard, NumPy's global generator seeded and put back."""
+    """Silence warnings of other packages; seed NumPy's global generator and restore it."""
     state = np.random.get_state()
     np.random.seed(seed)
     try:

@@ -1,4 +1,4 @@
-"""What is minimised: COCO's suites, a small network, and a function that costs nothing.
+"""The problems: COCO's suites, a small network, and a function that costs nothing.
 
 COCO's bbob are 24 functions with known optima, in instances (shifted and rotated otherwise);
 bbob-largescale are the same with rotations by blocks. They are defined everywhere; the box
@@ -103,7 +103,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Box:
-    """A black box: what all methods are told, and what they are measured by.
+    """A black box: what all methods are given, and how they are measured.
 
     Args:
         fun: the function.
@@ -126,7 +126,7 @@ class Box:
 
 @contextmanager
 def opened(problem: Problem) -> Iterator[Box]:
-    """The function of `problem`, and its memory freed after that."""
+    """Open the function of `problem`, and free its memory afterwards."""
     if problem.suite in COCO_DIMENSIONS:
         with _coco(problem) as box:
             yield box

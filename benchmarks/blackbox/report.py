@@ -1,4 +1,4 @@
-"""Rows as tables: who is best, who loses to whom and where. Nothing here measures."""
+"""Tables from rows: which method is best, which loses to which, and where."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def groups(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
 
 
 def methods(rows: Iterable[Row]) -> list[str]:
-    """Who is in the rows: ours first, the others in the order in which they appear."""
+    """The methods in the rows: ours first, the others in order of appearance."""
     names = list(dict.fromkeys(row["method"] for row in rows))
     return sorted(names, key=lambda name: name != OURS)
 
 
 def budgets(rows: Iterable[Row]) -> list[int]:
-    """The budgets, rising."""
+    """The budgets in ascending order."""
     return sorted({row["budget"] for row in rows})
 
 
 def errors(rows: Iterable[Row], budget: int, name: str = "error") -> dict[Key, dict[str, float]]:
-    """For each problem what each method has reached by `budget`, with what is solved as a draw."""
+    """For each problem, the value of each method by `budget`; solved ones are draws."""
     found: dict[Key, dict[str, float]] = {}
     for row in rows:
         if row["budget"] == budget:
@@ -146,7 +146,7 @@ def failures(rows: list[Row]) -> list[str]:
 
 
 def overheads(rows: list[Row], skipped: dict[str, str]) -> Table:
-    """What a method takes beyond the function, for each evaluation."""
+    """The time of each method per evaluation, without that of the function."""
     cells = [
         [row["method"], f"{1e6 * row['overhead']:,.1f}", f"{row['evaluations']:,}"]
         for row in sorted(rows, key=lambda row: float(row["overhead"]))

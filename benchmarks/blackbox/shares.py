@@ -1,4 +1,4 @@
-"""``python -m benchmarks.blackbox.shares ROWS...``: the contest's rows as tables, in Markdown."""
+"""``python -m benchmarks.blackbox.shares ROWS...``: Markdown tables of the contest's rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .classes import TARGETS
 from .contest import BUDGETS, Row, load
 
 TENS = tuple(10.0**-k for k in range(1, 10))  # the targets of the data profiles
-LEVEL = 1e-12  # of what there was to gain: closer is a draw
+LEVEL = 1e-12  # of f(x0) - optimum: a smaller difference is a draw
 
 
 def shares(rows: list[Row], budget: int) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Rows in a file: read to go on, written whole after each run."""
+"""Rows in a file: read to resume, and rewritten as a whole after each run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(path: Path) -> list[Row]:
 
 
 def save(rows: list[Row], path: Path) -> None:
-    """Beside the file and then in its place: an interrupted writing loses nothing."""
+    """Write a new file and then replace the old one, so that an interruption loses nothing."""
     beside = path.with_name(path.name + ".part")
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
     beside.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,5 +1,5 @@
 """Small training problems that nobody tuned: ``python benchmarks suite``.
 
-`problems` has them, `peers` the methods and their grids of rates, `measure` makes one row of one
-run, `table` reads rows alone.
+`problems` defines the problems, `peers` the methods and their grids of learning rates. `measure`
+turns one run into a row, and `table` shows the rows.
 """

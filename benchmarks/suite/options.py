@@ -21,7 +21,7 @@ ROWS = Path(__file__).with_name("rows.jsonl")
 
 
 class Run(NamedTuple):
-    """One run: its row has these."""
+    """The fields that identify a run and its row."""
 
     problem: str
     method: str
@@ -67,7 +67,7 @@ def load(path: Path) -> list[Row]:
 
 
 def missing(rows: Sequence[Row], problem: str, method: str) -> Iterator[Run]:
-    """What is still to be run: the first seed settles the rate, the others have the best one."""
+    """The runs still to do: the first seed chooses the rate, the other seeds use the best one."""
     own = {
         (r["rate"], r["seed"]): r for r in rows if (r["problem"], r["method"]) == (problem, method)
     }

@@ -9,7 +9,7 @@ import torch
 import cocd
 
 Params = list[torch.nn.Parameter]
-FIRST_RATE, SMALLEST, LARGEST = 1e-2, 1e-9, 100.0  # that are tried
+FIRST_RATE, SMALLEST, LARGEST = 1e-2, 1e-9, 100.0  # the learning rates to try
 PEERS = ("CoCD", "RandomCoordinate", "SPSA", "MeZO")
 _DIRECTIONS = 8
 # Radii: a coordinate's, a direction's, and a direction's where the loss is rough.

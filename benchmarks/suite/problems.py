@@ -24,7 +24,7 @@ Made = tuple[nn.Module, Loss, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """One of them; `make` draws the first weights from torch's generator."""
+    """A problem; `make` draws the first weights from torch's generator."""
 
     name: str
     batch: int  # rows; 0 for all

@@ -1,4 +1,4 @@
-"""What the rows say: AutoCoCD beside the best of the others, problem by problem."""
+"""Compare AutoCoCD with the best of the other methods, problem by problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .measure import Row
 
-_SOLVED = 1e-3  # of the loss at the start: what is below that is not told apart
+_SOLVED = 1e-3  # of the loss at the start: smaller losses count as equal
 _CLOSE, _FAR = 1.2, 2.0
 
 
@@ -48,9 +48,9 @@ def score(row: Row, name: str = "train") -> float:
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """One of each problem for which there are rows of AutoCoCD and of another.
+    """One line for each problem with rows of AutoCoCD and of another method.
 
-    Beside it stands whoever is furthest ahead of it, over the seeds that this rate has.
+    It compares AutoCoCD with the method furthest ahead, over the seeds with this method's rate.
     """
     found = []
     for problem in dict.fromkeys(row["problem"] for row in rows):
