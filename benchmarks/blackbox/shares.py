@@ -12,7 +12,7 @@ from .classes import TARGETS
 from .contest import BUDGETS, Row, load
 
 TENS = tuple(10.0**-k for k in range(1, 10))  # the targets of the data profiles
-LEVEL = 1e-12  # of f(x0) - optimum: a smaller difference is a draw
+LEVEL = 1e-12  # of f(x0) - optimum: smaller errors are a draw
 
 
 def shares(rows: list[Row], budget: int) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .measure import Row
 
-_SOLVED = 1e-3  # of the loss at the start: smaller losses count as equal
+_SOLVED = 1e-3  # of the loss at the start: added to both losses, so that smaller ones hardly differ
 _CLOSE, _FAR = 1.2, 2.0
 
 
