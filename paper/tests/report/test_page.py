@@ -148,5 +148,6 @@ def test_one_epoch_of_one_run_is_enough(browser, tmp_path):
     file = tmp_path / "index.html"
     file.write_text(page(rows, sections(rows.results)), encoding="utf-8")
     browser.get(file.as_uri())
-    assert browser.find_elements("css selector", f"#{CHART} .scatterlayer .point")
+    points = ("css selector", f"#{CHART} .scatterlayer .point")
+    assert waited(lambda: browser.find_elements(*points), bool)
     assert browser.get_log("browser") == []
